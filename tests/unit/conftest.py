@@ -1,4 +1,4 @@
-"""The models and caches that the suites here run on, and how Hypothesis runs."""
+"""Fixtures for the models and caches of the unit tests, and Hypothesis profiles."""
 
 import os
 
@@ -27,7 +27,7 @@ __all__ = [
     "workers",
 ]
 
-# An example has no time limit of its own: on a busy machine any may be slow once. Each test has one. With CI set the
-# examples are always the same: a change is judged by what it changes, and new examples are found by people's runs.
+# Hypothesis examples have no time limit, because any example may be slow on a busy machine; each test has one. If CI is
+# set, the examples are always the same, so a result depends only on the change; other runs find new examples.
 settings.register_profile("steady", max_examples=examples(100), deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("steady")

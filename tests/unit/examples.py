@@ -1,4 +1,4 @@
-"""How many examples Hypothesis draws: a part in the ordinary suite, all of them in `make test-long`."""
+"""How many examples Hypothesis draws: a part in the ordinary suite, all in `make test-long`."""
 
 import os
 from typing import Final

@@ -1,4 +1,4 @@
-"""The figures that the benches print: of what is divided by what, and what counts as failed."""
+"""The figures that the benches print: numerators, denominators and what counts as failed."""
 
 import dataclasses
 import json
@@ -42,8 +42,8 @@ def cell(name: str, *rounds: dict[str, float | None], bases: tuple[str, ...] = (
     return Measured(name=name, bases=bases, rounds=list(rounds))
 
 
-def test_ratios_are_of_figures_of_the_same_round() -> None:
-    """A machine that is twice as slow in one round is so for both: the ratio stays."""
+def test_ratios_compare_figures_of_the_same_round() -> None:
+    """A machine that is twice as slow in one round is so for both sides, so the ratio stays."""
     ours = cell("ours", {"s": 3.0, "x": None}, {"s": 6.0, "x": 1.0}, {"s": 3.0, "x": 1.0})
     base = cell("base", {"s": 2.0, "x": 1.0}, {"s": 4.0, "x": 0.0}, {"s": 2.0, "x": 4.0})
     assert ours.ratios(base) == {"s": 1.5, "x": 0.25}
@@ -68,8 +68,10 @@ def test_a_target_is_met_missed_or_not_measured_and_a_failure_misses_it() -> Non
     assert "| tok_s | 0.95 | 0.95 |" in said
 
 
-def test_an_engines_figures_are_of_all_rows_of_a_batch_as_are_llama_cpps() -> None:
-    """1.9 of 2.0 s in the runtime: a twentieth is Python's. llama.cpp's benches print rows among their chatter."""
+def test_engine_and_llama_cpp_figures_count_all_rows_of_a_batch() -> None:
+    """1.9 of 2.0 s are spent in the runtime, a twentieth in Python. llama.cpp's benches print rows among
+    other output.
+    """
     step = Decoded(rows=4, context=64, steps=63, seconds=2.0, rss_mib=100.04, runtime_s=1.9)
     assert step.figures() == {"decode_tok_s 4 x 64": 126.0, "rss_mib 4 x 64": 100.0, "python 4 x 64": 0.05}
     row = {"n_kv_max": 2048, "n_batch": 2048, "pp": 64, "tg": 64, "pl": 4, "n_kv": 512, "t_pp": 0.5, "t_tg": 2.0}
@@ -87,8 +89,8 @@ def test_an_engines_figures_are_of_all_rows_of_a_batch_as_are_llama_cpps() -> No
         parse("llama-bench", [b"error: invalid parameter for argument: -npp"], PromptRow)
 
 
-def test_a_random_models_file_is_read_as_the_shape_that_it_was_written_for(tmp_path: Path) -> None:
-    """With more tokens than the vocabulary that it borrows; its products neither vanish nor grow."""
+def test_a_random_models_file_has_the_shape_it_was_written_for(tmp_path: Path) -> None:
+    """It has more tokens than the vocabulary that it borrows; its activations neither vanish nor explode."""
     shape = msgspec.structs.replace(TINY, vocab_size=49_200)
     write_gguf(shape, tmp_path / "random.gguf")
     checkpoint = open_source(tmp_path / "random.gguf").checkpoint
@@ -96,8 +98,8 @@ def test_a_random_models_file_is_read_as_the_shape_that_it_was_written_for(tmp_p
     assert checkpoint.read("layers.1.mlp.down_proj").std() == pytest.approx(shape.intermediate_size**-0.5, rel=0.05)
 
 
-def test_only_whole_answers_of_the_model_count_as_answered() -> None:
-    """A fallback, a refusal and an answer that was cut are failed; their prompts were computed all the same."""
+def test_only_complete_model_answers_count_as_answered() -> None:
+    """A fallback, a refusal and a cut answer count as failed, although their prompts were computed."""
     whole = Answered(ttft_ms=200.0, prompt_tokens=300, cached_tokens=200, output_tokens=20, by_model=True)
     cut = Answered(ttft_ms=100.0, prompt_tokens=300, cached_tokens=200)
     assert Conversed(elapsed_s=2.0, answers=[whole, whole, cut, Answered()]).figures() == {
@@ -111,8 +113,8 @@ def test_only_whole_answers_of_the_model_count_as_answered() -> None:
 
 
 @given(turns=TURNS)
-def test_a_prompt_of_ours_is_given_to_the_peer_only_as_the_worker_counted_it(turns: list[Turn]) -> None:
-    """Of what the history holds, token by token; a turn that no model answered had none."""
+def test_the_peer_gets_a_prompt_only_with_the_token_count_of_the_worker(turns: list[Turn]) -> None:
+    """History is counted token by token; a turn without a model answer adds none."""
     turns = [turn for turn in turns if turn.user]
     prompts = [
         build(turn.user, grounding=turn.grounding, turns=turns[:number]).ids for number, turn in enumerate(turns)
@@ -128,8 +130,10 @@ def test_a_prompt_of_ours_is_given_to_the_peer_only_as_the_worker_counted_it(tur
         again([said("q?", "a", usage=Usage(input_tokens=1))], builder, 10_000)
 
 
-async def test_a_peer_is_given_tokens_and_writes_as_many_as_ours_or_has_failed() -> None:
-    """It is asked greedily, with its cache, and not to end before; an answer that does so is no whole one."""
+async def test_the_peer_gets_tokens_and_must_write_as_many_as_replyline() -> None:
+    """The peer decodes greedily, with its cache, and must not stop early; an answer that stops early counts
+    as failed.
+    """
 
     def answer(call: Call) -> Reply:
         body = json.loads(call.body)
@@ -150,15 +154,15 @@ async def test_a_peer_is_given_tokens_and_writes_as_many_as_ours_or_has_failed()
 
 
 @given(dues_s=st.lists(st.floats(0, 1e8), max_size=5), later_s=st.floats(0, 10))
-def test_joined_deltas_are_each_late_by_their_own_time(dues_s: list[float], later_s: float) -> None:
-    """A gateway that merges deltas does not hide how late the first of them is."""
+def test_merged_deltas_keep_the_lateness_of_each_delta(dues_s: list[float], later_s: float) -> None:
+    """A gateway that merges deltas does not hide the lateness of the first one."""
     now_s = max(dues_s, default=0.0) + later_s
     late = lateness_ms("".join(map(delta_text, dues_s)), now_s)
     assert late == pytest.approx([(now_s - due_s) * 1_000 for due_s in dues_s], abs=0.01)
 
 
 class CountingEngine(FakeEngine):
-    """Its answers end after some two tokens, if anybody heeds that."""
+    """Its answers end after two tokens if the caller respects stop tokens."""
 
     def __init__(self) -> None:
         super().__init__(num_slots=4, max_length=512, mean_answer_tokens=2)
@@ -169,8 +173,8 @@ class CountingEngine(FakeEngine):
         return super().decode(rows)
 
 
-def test_the_engine_alone_has_every_row_full_in_every_step_to_the_last_token() -> None:
-    """Who counts only what stands before a stop token divides by less than the engine can do."""
+def test_the_engine_bench_fills_every_row_in_every_step() -> None:
+    """Counting only tokens before a stop token would understate the engine."""
     engine = CountingEngine()
     outputs = generate(engine, [[5, 6, 7]] * 4, NEW_TOKENS)
     assert [len(row) for row in outputs] == [NEW_TOKENS] * 4
@@ -178,7 +182,7 @@ def test_the_engine_alone_has_every_row_full_in_every_step_to_the_last_token() -
 
 
 class MixingFake(FakeEngine):
-    """It tells of the prompts of its mixed steps."""
+    """Reports the prompts of its mixed steps."""
 
     def __init__(self) -> None:
         super().__init__(num_slots=4, max_length=512)
@@ -190,9 +194,10 @@ class MixingFake(FakeEngine):
         return self.prefill(chunks), self.decode(rows)
 
 
-def test_every_row_holds_its_context_before_it_is_measured() -> None:
-    """Another context, more rows, a prompt over a past, a mixed step whose prompt takes the next slot: each row begins
-    where it is said to, with all before it computed."""
+def test_every_row_holds_its_context_before_measurement_begins() -> None:
+    """With another context, more rows, a prompt after a past or a mixed step whose prompt takes the next slot, each row
+    starts at its position with all earlier tokens computed.
+    """
     engine = MixingFake()
     subject = OwnEngine(engine=engine, clock=None, chunk=32, tokens=list(range(1, 257)) * 2, what={})
     for context, rows in ((64, 1), (64, 3), (100, 3)):
@@ -214,8 +219,8 @@ def outcome(
     return Outcome(deadline_ms=60_000, **times, **ended)  # type: ignore[arg-type]
 
 
-def test_an_answer_of_another_length_has_failed() -> None:
-    """It took another time: as many tokens a second say another thing."""
+def test_an_answer_of_another_length_counts_as_failed() -> None:
+    """Its time differs, so its tokens per second cannot be compared."""
     whole = [outcome(at) for at in range(4)]
     ended = outcome(4, tokens=3, status="completed", reason="stop")
     found = figures_of([*whole, ended], warmup=1, new_tokens=NEW_TOKENS, expected=["text", "text", "other"])
@@ -223,15 +228,15 @@ def test_an_answer_of_another_length_has_failed() -> None:
 
 
 @given(cut_s=st.floats(0, 1))
-def test_tokens_of_a_window_add_up_and_the_steady_rate_leaves_out_start_and_end(cut_s: float) -> None:
-    """Wherever a window is cut in two, no token is lost and none counted twice."""
+def test_window_token_counts_add_up_and_the_steady_rate_excludes_start_and_end(cut_s: float) -> None:
+    """If a window is split anywhere, no token is lost or counted twice."""
     one = outcome(0.0)
     assert tokens_between([one], -1, cut_s) + tokens_between([one], cut_s, 2) == pytest.approx(NEW_TOKENS)
     assert steady_tokens_per_s([outcome(float(at)) for at in range(10)], warmup=2) == pytest.approx(NEW_TOKENS)
 
 
-def test_an_upstreams_answers_count_for_the_model_only_whole_and_in_time() -> None:
-    """The FAQ's answer at the deadline is one in time, but not the model's; what nobody answered is an error."""
+def test_upstream_answers_count_for_the_model_only_if_complete_and_in_time() -> None:
+    """The FAQ's answer at the deadline is in time but not the model's; a missing answer is an error."""
     whole = {"source": "model", "status": "completed", "reason": "stop", "first_s": 0.5}
     outcomes = [
         Outcome(scheduled_s=0.0, deadline_ms=2_000, done_s=1.0, **whole),
@@ -243,4 +248,6 @@ def test_an_upstreams_answers_count_for_the_model_only_whole_and_in_time() -> No
     behind = upstream.figures_of(outcomes)
     assert behind == {"asked": 5, "model_in_time": 1, "any_in_time": 3, "errors": 2, "first_text_p50_ms": 500.0}
     figures = upstream.compared(upstream.figures_of(outcomes[-1:]), behind)
-    assert (figures["in_time_ratio"], figures["first_text_more_ms"]) == (1.0, None), "of none alone, as of one"
+    assert (figures["in_time_ratio"], figures["first_text_more_ms"]) == (1.0, None), (
+        "the same result for no answers as for one"
+    )

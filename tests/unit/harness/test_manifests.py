@@ -1,4 +1,4 @@
-"""A manifest that cannot work is named before a cluster sees it."""
+"""An invalid Kubernetes manifest is named before it is applied."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def service(selector: dict[str, str]) -> dict[str, Any]:
     return {"kind": "Service", "metadata": {"name": "chat"}, "spec": {"selector": selector}}
 
 
-def test_a_manifest_that_works_has_no_fault() -> None:
+def test_a_valid_manifest_has_no_fault() -> None:
     good = deployment(variables={"REPLYLINE_WORKER__LANE": "canary"})
     assert list(faults([CONFIG, good, service(LABELS)])) == []
 
@@ -52,5 +52,5 @@ def test_a_manifest_that_works_has_no_fault() -> None:
         ([CONFIG, deployment(variables={}), SCALER], "Deployment worker: 2 size it"),
     ],
 )
-def test_what_cannot_work_is_named(objects: list[dict[str, Any]], fault: str) -> None:
+def test_each_fault_in_a_manifest_is_named(objects: list[dict[str, Any]], fault: str) -> None:
     assert fault in "\n".join(faults(objects))

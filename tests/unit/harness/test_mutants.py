@@ -1,4 +1,4 @@
-"""A change that no test notices is named, unless it is argued away; and nothing is argued away that a test notices."""
+"""An unnoticed mutant is named unless the table argues why; an argued mutant that a test notices is named too."""
 
 import pytest
 
@@ -15,7 +15,7 @@ why = "it is the same"
 """
 
 
-def test_a_survivor_is_named_unless_argued_away_and_what_is_argued_away_and_noticed_too() -> None:
+def test_unargued_survivors_and_argued_but_noticed_mutants_are_named() -> None:
     assert argued(ARGUED.read_text())
     assert verdict(Tried(1, {FILE}, {CHANGE}), ()) == ([CHANGE], [])
     assert verdict(Tried(1, {FILE}, {CHANGE}), argued(ENTRY)) == ([], [])

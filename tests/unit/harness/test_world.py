@@ -1,4 +1,4 @@
-"""One deterministic world (docs/testing.md): what its seeds show, that they replay, and how a failure shrinks."""
+"""The deterministic world (docs/testing.md): what its seeds show, how they replay, and how a failure shrinks."""
 
 import multiprocessing
 import os
@@ -25,7 +25,7 @@ LIMIT_S = 1_200.0
 
 
 def world(*arguments: str, hash_seed: str = "0") -> str:
-    """Run the program; return its last line where no seed failed."""
+    """Run the program; return its last line if no seed failed."""
     command = [sys.executable, "-m", "tests.world", *arguments]
     environ = {**os.environ, "PYTHONHASHSEED": hash_seed}
     done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=LIMIT_S, check=False)
@@ -34,18 +34,18 @@ def world(*arguments: str, hash_seed: str = "0") -> str:
 
 
 @pytest.mark.timeout(LIMIT_S)
-def test_every_promise_is_kept_whatever_happens() -> None:
+def test_every_promise_is_kept_in_the_first_seeds() -> None:
     assert world(str(SEEDS)).startswith(f"{SEEDS} seeds, 0 failed")
 
 
 @pytest.mark.long
 @pytest.mark.timeout(LIMIT_S)
-def test_every_promise_is_kept_in_more_worlds() -> None:
+def test_every_promise_is_kept_in_more_seeds() -> None:
     assert world(str(LONG_SEEDS), "--seed", "1001").startswith(f"{LONG_SEEDS} seeds, 0 failed")
 
 
-def test_a_worker_hears_of_an_erasure_that_came_while_it_was_away(tmp_path: Path) -> None:
-    """The question is in Kafka still. Its KV stays nowhere, also where Redis, which knows, refuses to take it."""
+def test_a_worker_applies_an_erasure_that_was_made_while_it_was_away(tmp_path: Path) -> None:
+    """The question is still in Kafka. Its KV is stored nowhere, and Redis, which knows the erasure, refuses it."""
     asked = Ask(1.6, 2, tokens=40, hard_ms=10_000)
     faults = (Fault(1.5, "kill-worker"), Fault(7.9, "redis-readonly"))
     plan = Plan(3177, asks=(asked,), acts=(Act(2.5, 2, "erase-elsewhere"),), faults=faults)
@@ -55,31 +55,31 @@ def test_a_worker_hears_of_an_erasure_that_came_while_it_was_away(tmp_path: Path
 
 
 def test_a_seed_replays_to_the_last_event() -> None:
-    """Whatever the interpreter's own hash seed is."""
+    """The interpreter's own hash seed does not matter."""
     traces = {world("3", "--seed", "7", hash_seed=each).rpartition(" ")[2] for each in ("0", "5")}
     assert len(traces) == 1
 
 
-def test_another_seed_is_another_world() -> None:
+def test_another_seed_gives_another_world() -> None:
     assert plan_of(1) == plan_of(1)
     assert plan_of(1) != plan_of(2)
 
 
-def test_a_second_tab_asks_while_the_first_one_may_wait_for_an_answer() -> None:
-    """So a prompt depends on which answers were open when its question was asked."""
+def test_a_second_tab_asks_while_the_first_may_wait_for_an_answer() -> None:
+    """So a prompt depends on the answers that were open when its question was asked."""
     asks = [ask for seed in range(1, 41) for ask in plan_of(seed).asks if ask.session < SESSIONS]
     assert {ask.customer for ask in asks} == {f"s{number}{tab}" for number in range(SESSIONS) for tab in ("", "~1")}
     assert 0.2 < sum(ask.tab for ask in asks) / len(asks) < 0.35
 
 
-def test_every_decision_has_its_words() -> None:
+def test_every_decision_has_a_description() -> None:
     for kind in (*KINDS, *MOVES):
         assert "{" not in struck(Fault(0.0, kind), Plan(1))
         assert not struck(Fault(0.0, kind), Plan(1)).startswith(f"FAULT: {kind} 0")
     assert {*ACTS, *ABUSES} == set(ACT_WORDS)
 
 
-def test_what_fails_shrinks_to_what_it_takes() -> None:
+def test_a_failing_world_shrinks_to_the_events_it_needs() -> None:
     plan = plan_of(3, faults=5)
     guilty, witness = plan.faults[3], plan.asks[11]
 
@@ -90,7 +90,7 @@ def test_what_fails_shrinks_to_what_it_takes() -> None:
     assert (small.asks, small.acts, small.faults, small.records) == ((witness,), (), (guilty,), ())
 
 
-def test_what_is_left_is_as_plain_as_it_may_be() -> None:
+def test_a_shrunk_world_has_the_simplest_remaining_values() -> None:
     plan = plan_of(3, faults=5)
 
     def fails(tried: Plan) -> bool:
@@ -102,7 +102,9 @@ def test_what_is_left_is_as_plain_as_it_may_be() -> None:
 
 
 async def _begin_without_end(self: Commits, partition: Partition, offset: int) -> int | None:
-    """`await_delivery` as it was: whoever waits for a record that has ended meanwhile waits on, and asks for a turn."""
+    """`await_delivery` before the fix: a caller waiting for a record that has ended keeps waiting and requesting a
+    round.
+    """
     tenure = self._offsets.tenure(partition)
     while self._offsets.tenure(partition) is tenure:
         if not self._deliveries.knows(partition):
@@ -116,7 +118,7 @@ async def _begin_without_end(self: Commits, partition: Partition, offset: int) -
 
 
 async def _commit_without_rest(self: Commits) -> bool:
-    """`Commits.commit` as it was: a turn that had nothing to commit counts as done, and is followed by no rest."""
+    """`Commits.commit` before the fix: a round without anything to commit counts as done, so no pause follows."""
     learnt = await self._learn()
     notes = self._notes(() if self._reader.partitions is None else None)
     ready = self._offsets.committable() | {
@@ -129,7 +131,7 @@ async def _commit_without_rest(self: Commits) -> bool:
 
 
 def _frozen_worlds() -> Iterator[Plan]:
-    """Worlds whose only worker is frozen for longer than its session in the group, while it is owed its deliveries."""
+    """Return worlds whose only worker is frozen for longer than its group session while deliveries are due."""
     chance = random.Random(5)
     asked = ((1.32, 0, 11), (1.39, 1, 10), (1.07, 2, 27), (1.09, 3, 25), (1.06, 4, 25), (1.21, 5, 15))
     asks = tuple(Ask(*each, soft_ms=25_000, hard_ms=25_000) for each in asked)
@@ -139,7 +141,7 @@ def _frozen_worlds() -> Iterator[Plan]:
 
 
 def _first_spin(*, spins: bool) -> int | None:
-    """Return the first of those worlds in which a process computes without end; of 40 where the defect is mended."""
+    """Return the first of 40 worlds in which a process loops for ever, or None if the defect is fixed."""
     from tests.world.runs import Runs
 
     if spins:
@@ -157,8 +159,8 @@ def _first_spin(*, spins: bool) -> int | None:
 
 @pytest.mark.timeout(LIMIT_S)
 @pytest.mark.parametrize("spins", [True, False])
-def test_the_livelock_that_no_other_test_had_shown_is_seen(spins: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A frozen worker's commits turned without end: the first defect that a seed of this world found."""
+def test_the_commit_livelock_of_a_frozen_worker_is_detected(spins: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frozen worker's commit loop never ended: the first defect that a seed of this world found."""
     monkeypatch.setenv("PYTHONHASHSEED", "0")
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         found = pool.submit(_first_spin, spins=spins).result()

@@ -1,4 +1,4 @@
-"""A message names one thing in the singular."""
+"""A message uses the singular for one thing."""
 
 import pytest
 

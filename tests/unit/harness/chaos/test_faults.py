@@ -1,4 +1,6 @@
-"""The faults of a chaos run are drawn from a seed, never more than should be survived, and do what they are called."""
+"""A chaos run draws its faults from a seed, never more at a time than the system must survive, and each fault does what
+its name says.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -22,7 +24,7 @@ PAYLOAD = bytes(range(256)) * 16
 
 @given(seed=st.integers(0, 2**32), minutes=st.floats(0.5, 60), brokers=st.sampled_from([1, 3]))
 def test_the_same_seed_gives_the_same_faults(seed: int, minutes: float, brokers: int) -> None:
-    """In order of time, of the numbers asked for, within the run."""
+    """Faults are in order of time, as many as requested, within the run."""
     counts, among = counts_for(minutes, brokers=brokers), groups(clients=CLIENTS, brokers=brokers)
     faults = draw(seed, minutes * 60, counts, among)
     assert faults == draw(seed, minutes * 60, counts, among)
@@ -32,8 +34,8 @@ def test_the_same_seed_gives_the_same_faults(seed: int, minutes: float, brokers:
 
 
 @given(seed=st.integers(0, 2**32), brokers=st.sampled_from([1, 3]))
-def test_one_of_a_kind_is_down_at_a_time(seed: int, brokers: int) -> None:
-    """Of two workers, two gateways and three brokers the next is hit when the one before has had its time."""
+def test_only_one_process_of_a_kind_is_down_at_a_time(seed: int, brokers: int) -> None:
+    """Of two workers, two gateways and three brokers, the next is hit after the previous one has recovered."""
     among = groups(clients=CLIENTS, brokers=brokers)
     faults = draw(seed, 120, parse_faults(",".join(f"{kind}=2" for kind in Kind)), among)
     for group in among:
@@ -45,12 +47,12 @@ def test_one_of_a_kind_is_down_at_a_time(seed: int, brokers: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["worker=", "worker=-1", "printer=1"])
-def test_faults_that_cannot_be_read_are_named(text: str) -> None:
+def test_unreadable_faults_are_named(text: str) -> None:
     with pytest.raises(SettingsError, match="write kind=count"):
         parse_faults(text)
 
 
-def test_a_clock_is_as_wrong_as_its_file_says(tmp_path: Path) -> None:
+def test_a_faked_clock_deviates_as_its_file_says(tmp_path: Path) -> None:
     now_s = 100.0
     clock = Clock(tmp_path / "worker-0.clock", lambda: 7 * 10**9, lambda: now_s)
     for off_s in (5.0, -5.0, 0.0):
@@ -59,7 +61,7 @@ def test_a_clock_is_as_wrong_as_its_file_says(tmp_path: Path) -> None:
         assert (clock.time(), clock.time_ns()) == (7.0 + off_s, (7 + off_s) * 10**9)
 
 
-# --- the proxy before a server
+# --- the proxy in front of a server
 
 
 async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -89,7 +91,7 @@ async def returned(proxy: Proxy, payload: bytes = b"again") -> bytes:
 @pytest.mark.parametrize(
     ("kind", "least_s"), [(Kind.SLOW_REDIS, 2 * SLOW_S), (Kind.BANDWIDTH, len(PAYLOAD) / 32_000), (Kind.SLICER, 0.0)]
 )
-async def test_what_is_far_narrow_or_in_pieces_comes_whole_in_order_and_late(kind: Kind, least_s: float) -> None:
+async def test_delayed_throttled_and_split_bytes_arrive_complete_in_order_and_late(kind: Kind, least_s: float) -> None:
     loop = asyncio.get_running_loop()
     async with before() as proxy:
         proxy.worsen(kind)
@@ -99,7 +101,7 @@ async def test_what_is_far_narrow_or_in_pieces_comes_whole_in_order_and_late(kin
 
 
 @pytest.mark.parametrize("kind", PARTITIONS, ids=lambda kind: kind.value)
-async def test_what_a_partition_holds_back_comes_late_and_the_other_direction_passes(kind: Kind) -> None:
+async def test_a_one_way_partition_delays_its_direction_and_passes_the_other(kind: Kind) -> None:
     arrived = asyncio.Event()
 
     async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -126,8 +128,8 @@ async def test_what_a_partition_holds_back_comes_late_and_the_other_direction_pa
 
 
 @pytest.mark.parametrize("kind", [Kind.RESET, Kind.SLOW_CLOSE])
-async def test_a_cut_ends_every_connection_and_refuses_no_new_one(kind: Kind) -> None:
-    """With bytes on their way too; a reset is heard as such, a slow close by its far end as an end."""
+async def test_a_cut_closes_every_connection_and_accepts_new_ones(kind: Kind) -> None:
+    """Bytes are in transit as well; the peer sees a reset as a reset and a slow close as an end of stream."""
     async with before() as proxy:
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
         writer.write(b"ping")

@@ -1,4 +1,4 @@
-"""A ledger finds what must not happen: whatever lie is planted into what clients hear, its verdict names it."""
+"""A ledger detects violations: its verdict names each fault planted into the messages that clients receive."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -35,7 +35,7 @@ ANSWERS = st.lists(
 
 @given(ANSWERS)
 def test_right_answers_pass(answers: list[Told]) -> None:
-    """However they are cut, and however many sessions there are."""
+    """The cuts between deltas and the number of sessions do not matter."""
     verdict = verdict_of(answers)
     assert found(verdict) == set()
     assert verdict.holds
@@ -101,8 +101,8 @@ def change_a_letter(told: Told, other: Told) -> None:
     told.add(done(told, text), 0.9)
 
 
-def end_before_the_end(told: Told, other: Told) -> None:
-    """A whole answer, it says, and it is not."""
+def cut_before_the_end(told: Told, other: Told) -> None:
+    """Claim a whole answer whose text is cut."""
     text = rights(told.question).model[:-1]
     del told.events[1:]
     told.add(delta(told, 0, 0, text), 0.1)
@@ -162,7 +162,7 @@ LIES: dict[Callable[[Told, Told], None], Breach] = {
     begin_again_on_the_same_socket: Breach.ORDER,
     end_late: Breach.LATE,
     change_a_letter: Breach.WRONG_TEXT,
-    end_before_the_end: Breach.WRONG_TEXT,
+    cut_before_the_end: Breach.WRONG_TEXT,
     say_another_text_at_the_end: Breach.TEXT,
     tell_anothers_text: Breach.FOREIGN,
     show_anothers_text_before_the_right_one: Breach.FOREIGN,
@@ -176,10 +176,10 @@ LIES: dict[Callable[[Told, Told], None], Breach] = {
 @pytest.mark.parametrize(("lie", "breach"), LIES.items(), ids=lambda value: getattr(value, "__name__", ""))
 @settings(max_examples=25)
 @given(answers=ANSWERS, chosen=st.integers(min_value=0))
-def test_a_planted_lie_is_found_and_blamed_on_its_request(
+def test_a_planted_fault_is_found_and_charged_to_its_request(
     answers: list[Told], chosen: int, lie: Callable[[Told, Told], None], breach: Breach
 ) -> None:
-    """Among any right answers; and the story of that request names it."""
+    """The other answers are right; the story of that request names the fault."""
     told, other = answers[chosen % len(answers)], answers[(chosen + 1) % len(answers)]
     lie(told, other)
     ledger = replay(answers)
@@ -192,8 +192,8 @@ def test_a_planted_lie_is_found_and_blamed_on_its_request(
     assert told.question.event_id in story(ledger, page, [], 0.0)
 
 
-def test_an_answer_to_nobodys_question_is_a_stray() -> None:
-    """Heard of a response that no request of this load has."""
+def test_an_answer_to_no_question_is_reported_as_a_stray() -> None:
+    """A client received a response that belongs to no request of this load."""
     told = right_answer(0, "s0", [])
     ledger = replay([told])
     ledger.heard("s0", ResponseDelta(response_id="resp-nobody", seq=0, offset=0, delta="x", cursor="c"), 1.0)
@@ -201,7 +201,7 @@ def test_an_answer_to_nobodys_question_is_a_stray() -> None:
     assert (verdict.strays, verdict.count(Breach.FOREIGN), verdict.holds) == (1, 1, False)
 
 
-def test_what_is_refused_at_first_is_counted_and_breaks_nothing() -> None:
+def test_a_request_refused_at_first_is_counted_and_breaks_no_promise() -> None:
     told = right_answer(0, "s0", [])
     told.events = []
     told.add(refusal(told), 0.1)
@@ -209,7 +209,7 @@ def test_what_is_refused_at_first_is_counted_and_breaks_nothing() -> None:
     assert (verdict.holds, verdict.accepted, verdict.refused) == (True, 1, {"queue_full": 1})
 
 
-def test_a_load_of_which_nothing_was_accepted_shows_nothing() -> None:
+def test_a_load_without_accepted_requests_proves_nothing() -> None:
     told = right_answer(0, "s0", [])
     told.events = []
     told.add(refusal(told), 0.1)
@@ -219,8 +219,8 @@ def test_a_load_of_which_nothing_was_accepted_shows_nothing() -> None:
 
 
 @pytest.mark.parametrize("beginning", ["", "we are", "we are busy", "       ask-0 is"])
-def test_what_begins_either_right_text_may_be_told_anew(beginning: str) -> None:
-    """One gateway began with the fallback, and another one had the model's answer after all."""
+def test_a_text_that_begins_either_right_answer_may_be_replaced(beginning: str) -> None:
+    """One gateway began with the fallback, and another one got the model's answer."""
     told = right_answer(0, "s0", [])
     told.shown_before(delta(told, 0, 0, beginning))
     verdict = verdict_of([told])
@@ -228,8 +228,10 @@ def test_what_begins_either_right_text_may_be_told_anew(beginning: str) -> None:
 
 
 @given(ANSWERS, st.integers(min_value=0), st.integers(min_value=0))
-def test_a_client_that_comes_back_may_go_on_or_be_told_anew(answers: list[Told], chosen: int, place: int) -> None:
-    """Cut anywhere: the rest may follow, or all of it from `response.created`; either is right, once."""
+def test_a_client_that_reconnects_may_get_the_rest_or_the_whole_again(
+    answers: list[Told], chosen: int, place: int
+) -> None:
+    """Wherever the answer was cut, the rest may follow, or the whole from `response.created`; each is right once."""
     told = answers[chosen % len(answers)]
     ledger = Ledger()
     for each in answers:
@@ -255,8 +257,8 @@ def test_a_client_that_comes_back_may_go_on_or_be_told_anew(answers: list[Told],
     [((4.9, 5.3), True), ((5.2, 5.7), True), ((4.0, 5.0), False), ((5.25, 5.3), False), ((5.6, 6.5), False)],
     ids=["over the deadline", "after it", "before it", "too short", "after the end"],
 )
-def test_what_clients_could_not_hear_is_not_late(stall: tuple[float, float], holds: bool) -> None:
-    """Their own loop stood still: half a second after the deadline, of which half is grace."""
+def test_an_answer_that_clients_could_not_receive_is_not_late(stall: tuple[float, float], holds: bool) -> None:
+    """Their own event loop was blocked for half a second after the deadline, of which half is grace."""
     told = right_answer(0, "s0", [])
     told.events[-1] = replace(told.events[-1], at_s=5.0 + GRACE_S + 0.25)
     ledger = Ledger()
@@ -291,7 +293,7 @@ def test_what_clients_could_not_hear_is_not_late(stall: tuple[float, float], hol
 def test_only_a_client_that_was_away_at_its_deadline_is_excused(
     away: tuple[float, float], end_s: float, holds: bool, excused: int
 ) -> None:
-    """And it hears of its answer soon after it has come back."""
+    """It also gets its answer soon after it has reconnected."""
     told = right_answer(0, "s0", [])
     told.events[-1] = replace(told.events[-1], at_s=end_s)
     ledger = Ledger()
@@ -302,8 +304,8 @@ def test_only_a_client_that_was_away_at_its_deadline_is_excused(
     assert verdict.excused.in_time_at_gateway == excused
 
 
-def test_a_fallback_and_a_cut_answer_are_right_texts() -> None:
-    """The fallback's own words; of the model's as many as there were."""
+def test_a_fallback_and_a_prefix_of_the_models_answer_are_right_texts() -> None:
+    """The fallback must be complete; the model's answer may be cut anywhere."""
     fallback, cut = right_answer(0, "s0", []), right_answer(1, "s1", [])
     for told, text, source, reason in (
         (fallback, "we are busy", "busy", "stop"),
@@ -318,7 +320,7 @@ def test_a_fallback_and_a_cut_answer_are_right_texts() -> None:
 
 
 @pytest.mark.parametrize("came_back", [True, False])
-def test_only_who_came_to_another_gateway_may_be_told_that_its_question_was_not_read(came_back: bool) -> None:
+def test_only_a_client_that_changed_gateways_may_get_an_unread_question_error(came_back: bool) -> None:
     told = right_answer(0, "s0", [])
     told.events[1:] = [Heard("s0", told.asked_s + 0.1, None)] if came_back else []
     text = rights(told.question).unread
@@ -330,7 +332,9 @@ def test_only_who_came_to_another_gateway_may_be_told_that_its_question_was_not_
 
 
 @pytest.mark.parametrize(("times", "breaches"), [(1, set()), (2, {Breach.TWICE})])
-def test_what_is_asked_again_before_its_end_is_heard_may_be_told_once_more(times: int, breaches: set[Breach]) -> None:
+def test_a_question_repeated_before_its_end_was_received_may_be_answered_twice(
+    times: int, breaches: set[Breach]
+) -> None:
     told, ledger = right_answer(0, "s0", []), Ledger()
     ledger.asked(told.question, told.asked_s)
     *begun, end = told.events
@@ -342,8 +346,8 @@ def test_what_is_asked_again_before_its_end_is_heard_may_be_told_once_more(times
     assert found(judge(ledger, rights)) == breaches
 
 
-def test_a_story_tells_in_order_what_happened_to_a_request_and_around_it() -> None:
-    """Times from the load's beginning; the kill near it stands where it was."""
+def test_a_story_lists_the_events_of_a_request_and_nearby_faults_in_order() -> None:
+    """Times count from the start of the load; a kill near the request is listed at its time."""
     from tests.chaos.ledger.requests import Line
 
     told = right_answer(0, "s0", [])

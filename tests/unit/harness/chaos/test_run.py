@@ -1,4 +1,4 @@
-"""What is asked, what is right, what is printed; and options that cannot be."""
+"""The questions that a run asks, the right answers, the printed verdict, and contradictory options."""
 
 import sys
 from itertools import pairwise
@@ -20,7 +20,7 @@ from tests.chaos.table import Conditions, FaultRow, report, tables
 
 
 def the_oracle(question: Question) -> Rights:
-    """Return what a model might say that writes the question's name."""
+    """Return an answer that a model might give, containing the question's name."""
     return Rights(question.event_id, "the fallback")
 
 
@@ -29,8 +29,8 @@ def options(**changed: object) -> ChaosOptions:
     return ChaosOptions(**{**usual, **changed})  # type: ignore[arg-type]
 
 
-def test_a_conversation_has_two_tabs_and_impatient_customers_and_the_seed_decides_them() -> None:
-    """An answer is drawn by its response's id, so none can pass for another's."""
+def test_a_seed_decides_a_conversation_with_two_tabs_and_impatient_customers() -> None:
+    """An answer is drawn from its response's id, so none equals another."""
     asked = make_questions(7, 500, 40)
     assert len({question.event_id for question in asked}) == 500
     assert len({question.session for question in asked}) == 40
@@ -42,13 +42,13 @@ def test_a_conversation_has_two_tabs_and_impatient_customers_and_the_seed_decide
     assert asked != make_questions(8, 500, 40)
 
 
-def test_options_that_cannot_be_are_named_together() -> None:
+def test_all_invalid_options_are_named_in_one_message() -> None:
     with pytest.raises(SettingsError, match=r"(?s)--rate.*--brokers"):
         options(rate=0.0, brokers=5, faults="worker=2").plan()
 
 
-def test_a_broken_promise_is_told_with_its_story_and_the_seed(capsys: pytest.CaptureFixture[str]) -> None:
-    """What is typed to see it again, and where the processes' logs are; and the table says which does not hold."""
+def test_a_broken_promise_is_printed_with_its_story_and_the_seed(capsys: pytest.CaptureFixture[str]) -> None:
+    """It prints the command that repeats the run and where the process logs are; the table marks the broken promise."""
     ledger = Ledger()
     question = make_questions(9, 1, 1)[0]
     ledger.asked(question, 100.0)
@@ -79,7 +79,7 @@ def test_a_broken_promise_is_told_with_its_story_and_the_seed(capsys: pytest.Cap
 
 
 def answered(after_s: float) -> Ledger:
-    """What is heard of one question: the right answer, so long after it was asked."""
+    """Return the messages received for one question: the right answer, this long after it was asked."""
     ledger, question = Ledger(), make_questions(9, 1, 1)[0]
     text = the_oracle(question).model
     response = Response(
@@ -101,7 +101,7 @@ def answered(after_s: float) -> Ledger:
     return ledger
 
 
-def test_an_answer_that_is_late_and_nothing_worse_is_told_apart() -> None:
+def test_a_run_whose_only_fault_is_lateness_is_distinguished() -> None:
     ledger = answered(60.0)
     verdict = judge(ledger, the_oracle)
     with pytest.raises(PromiseLate, match="1 invariant "):
@@ -113,13 +113,13 @@ def test_an_answer_that_is_late_and_nothing_worse_is_told_apart() -> None:
 
 
 @pytest.mark.parametrize(("broken", "status"), [(PromiseLate, 3), (PromiseBroken, 1), (None, 0)])
-def test_only_what_is_late_and_nothing_worse_has_the_status_3(
+def test_only_a_run_without_other_faults_than_lateness_has_status_3(
     broken: type[PromiseBroken] | None,
     status: int,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """By it whoever has a machine that stands still may try again."""
+    """With this status a caller on a machine that pauses may repeat the run."""
 
     async def run_chaos(*_: object) -> None:
         if broken is not None:

@@ -1,4 +1,4 @@
-"""The oracle of workers as shipped: it finds the text that belongs to a record's turns, and no other."""
+"""The oracle for unmodified workers finds the text that belongs to the turns in a record, and no other."""
 
 import json
 from datetime import UTC, datetime
@@ -44,8 +44,9 @@ def verdict(
     published: tuple[int, ...] = (0, 1, 2),
     away: tuple[Times, ...] = (),
 ) -> tuple[set[Breach], int]:
-    """Judge three answers, of which the third was written after those turns. The gateways gave to workers what is
-    `published`."""
+    """Judge three answers, the third of which was written after those turns. `published` are the records sent to
+    workers.
+    """
     recorded, ledger = Recorded(away=[*away]), Ledger()
     requests = [request(0), request(1), request(2, concurrent=concurrent)]
     for number, (asked, seen) in enumerate(zip(requests, [(), (0,), sees], strict=True)):
@@ -81,7 +82,7 @@ def last(ledger: Ledger) -> Page:
 
 
 def tell(ledger: Ledger, asked: ChatRequest, text: str, number: int) -> None:
-    """Have a client ask this and hear that answer."""
+    """Make a client ask this and receive that answer."""
     question = Question(
         event_id=f"e{number}",
         session="s~1",
@@ -108,12 +109,12 @@ def tell(ledger: Ledger, asked: ChatRequest, text: str, number: int) -> None:
     ("sees", "concurrent", "published"),
     [
         pytest.param((0, 1), (), (0, 1, 2), id="all turns"),
-        pytest.param((0,), ("r1",), (0, 1, 2), id="one was open beside it"),
+        pytest.param((0,), ("r1",), (0, 1, 2), id="one answer was open at the same time"),
         pytest.param((), ("r0", "r1"), (0, 1, 2), id="both were"),
-        pytest.param((0, 1), (), (0, 2), id="a gateway answered one itself"),
+        pytest.param((0, 1), (), (0, 2), id="a gateway answered one without a worker"),
     ],
 )
-def test_an_answer_is_right_after_the_turns_that_its_record_leaves(
+def test_an_answer_is_right_after_the_turns_that_its_record_names(
     speaker: Speaker, sees: tuple[int, ...], concurrent: tuple[str, ...], published: tuple[int, ...]
 ) -> None:
     assert verdict(speaker, sees=sees, concurrent=concurrent, published=published) == (set(), 0)
@@ -127,11 +128,11 @@ def test_an_answer_may_lack_turns_only_if_redis_was_away(speaker: Speaker, sees:
 
 
 @pytest.mark.parametrize("away", [(), ((NOW, NOW + 1),)])
-def test_a_worker_that_ignores_which_questions_were_open_is_found(speaker: Speaker, away: tuple[Times, ...]) -> None:
+def test_a_worker_that_ignores_open_questions_is_detected(speaker: Speaker, away: tuple[Times, ...]) -> None:
     assert verdict(speaker, sees=(0, 1), concurrent=("r1",), away=away) == ({Breach.WRONG_TEXT}, 0)
 
 
-def test_redis_is_away_from_the_line_that_says_so_until_it_is_there_or_the_process_is_ready_anew() -> None:
+def test_redis_counts_as_away_from_the_outage_line_until_recovery_or_restart() -> None:
     events = [("redis", "unavailable", 1), ("kafka", "available", 2), ("redis", "unavailable", 3)]
     events += [("redis", "available", 4), ("redis", "unavailable", 6), ("", "worker_ready", 8)]
     log = [

@@ -1,4 +1,4 @@
-"""Right answers, as a client tells them to a ledger; and the ledger's verdict on answers."""
+"""Right answers as a client reports them to a ledger, and the ledger's verdict on answers."""
 
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -12,13 +12,13 @@ DEADLINE_MS = 5_000
 
 
 def rights(question: Question) -> Rights:
-    """As the fake engine does: a text of the question's own."""
+    """Write a text unique to the question, like the fake engine."""
     return Rights(model=f"{question.event_id:>12} is answered, and no more", fallback="we are busy", unread="busy")
 
 
 @dataclass(frozen=True)
 class Heard:
-    """No message: the socket is gone, and there is another one."""
+    """No message: the socket was lost and another one opened."""
 
     session: str
     at_s: float
@@ -27,7 +27,7 @@ class Heard:
 
 @dataclass
 class Told:
-    """What is told of one request: the events of a right answer, to be spoilt."""
+    """The messages received for one request: those of a right answer, which a test then spoils."""
 
     question: Question
     events: list[Heard] = field(default_factory=list)
@@ -44,7 +44,7 @@ class Told:
         self.events.append(Heard(self.question.session, self.asked_s + at_s, message))
 
     def shown_before(self, *deltas: ResponseDelta) -> None:
-        """An earlier telling, which the loss of its socket ends: all that is there now is told anew."""
+        """Insert an earlier partial answer that the loss of its socket ends; the whole answer follows again."""
         for message in (created(self), *deltas, None):
             self.add(message, 0.01)
 
@@ -79,7 +79,7 @@ def done(
 
 
 def right_answer(number: int, session: str, cuts: list[int]) -> Told:
-    """Told in deltas that end at `cuts`."""
+    """Return a right answer, received in deltas that end at `cuts`."""
     question = Question(
         event_id=f"ask-{number}",
         session=session,

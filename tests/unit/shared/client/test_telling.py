@@ -1,4 +1,4 @@
-"""An answer that is told again is handed out once, and anew from its beginning where its text is another."""
+"""An answer received again is shown once, and restarts from its beginning if its text differs."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def done(text: str) -> ResponseDone:
 
 
 def shown(*told: str | None) -> str:
-    """What is on the screen; `told` are deltas one behind the other, None a beginning. A beginning is shown as `|`."""
+    """Return the displayed text; `told` are consecutive deltas, None a restart, which is displayed as `|`."""
     telling, text = Telling(), ""
     handed: list[AnswerEvent] = []
     for piece in told:
@@ -54,11 +54,11 @@ def shown(*told: str | None) -> str:
         ((None, None, "We refund."), "|We refund."),
     ],
 )
-def test_what_was_shown_is_not_shown_again_and_never_spliced(told: tuple[str | None, ...], screen: str) -> None:
+def test_shown_text_is_not_repeated_and_never_spliced(told: tuple[str | None, ...], screen: str) -> None:
     assert shown(*told) == screen
 
 
-def test_what_a_delta_repeats_is_handed_out_once() -> None:
+def test_text_that_a_delta_repeats_is_returned_once() -> None:
     telling = Telling()
     telling.take(created())
     telling.take(delta(0, "We re"))

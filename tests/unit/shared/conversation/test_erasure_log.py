@@ -15,7 +15,7 @@ def erase(session_id: str, generation: int = 1) -> Erase:
     return Erase(tenant="demo", session_id=session_id, generation=generation)
 
 
-def test_what_was_missed_is_told_from_an_offset_on() -> None:
+def test_missed_erasures_are_returned_from_an_offset() -> None:
     log = ErasureLog()
     log.begin_at(100)
     log.add(erase("a"), 100)
@@ -36,7 +36,7 @@ def test_what_was_erased_before_the_gateway_began_is_loaded_beside_what_comes() 
     assert [log.generation(SessionKey("demo", name)) for name in "abc"] == [7, 6, 0]
 
 
-def test_a_topic_that_is_made_again_is_one_gap() -> None:
+def test_a_recreated_topic_counts_as_one_gap() -> None:
     log = ErasureLog()
     log.begin_at(100)
     log.add(erase("a"), 100)

@@ -1,4 +1,6 @@
-"""What belongs to a generation of a conversation is erased once a later one is known, for the last so many erasures."""
+"""Data of a conversation's generation counts as erased once a later generation is known, for a limited number of
+erasures.
+"""
 
 from shared.conversation.erasures import ERASED_FOR_S, Erasures
 from shared.wire.session_key import SessionKey
@@ -17,18 +19,18 @@ def test_a_generation_is_erased_by_every_later_one() -> None:
     assert not erasures.erased(B, 0, 0.0)
 
 
-def test_only_so_many_are_kept_those_erased_last() -> None:
+def test_only_the_most_recent_erasures_are_kept() -> None:
     erasures = Erasures(capacity=2)
     for number, session in enumerate([A, B, A, C], start=1):
         erasures.add(session, number, 0.0)
     assert [erasures.generation(session, 0.0) for session in (A, B, C)] == [3, 0, 4]
 
 
-def test_it_is_forgotten_when_redis_forgets_it() -> None:
-    """Else one process would go by a generation that no other knows of."""
+def test_an_erasure_is_forgotten_when_redis_forgets_it() -> None:
+    """Otherwise one process would use a generation that no other process knows."""
     erasures, over = Erasures(), ERASED_FOR_S * 1_000 + 1.0
     erasures.add(A, 200, 0.0)
-    erasures.add(A, 200, over - 2)  # it is heard of again, and began no later for that
+    erasures.add(A, 200, over - 2)  # it is received again, with its first start time
     assert (erasures.generation(A, over - 1), erasures.generation(A, over)) == (200, 0)
     erasures.add(A, 100, over)
     assert erasures.generation(A, over) == 100

@@ -1,4 +1,4 @@
-"""A conversation's turns while some are still being written: Redis answers in any order."""
+"""A conversation's turns while some are still being written; Redis answers in any order."""
 
 import asyncio
 from collections.abc import Callable
@@ -21,10 +21,10 @@ SESSION = SessionKey("t", "s")
 TURN = Turn(request_id="r", user="Where is it?", output_text="On its way.", source="model", asked_unix_ms=1)
 
 
-async def test_a_turn_is_not_missed_whose_writing_ends_while_the_others_are_read(
+async def test_a_turn_written_during_a_read_is_not_missed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Redis reads before it writes, and is heard of the writing first."""
+    """Redis reads before it writes, and the write's answer arrives first."""
     history = History(RedisSettings(timeout_ms=10_000))
 
     async def append(*_: Any) -> int:
@@ -36,15 +36,15 @@ async def test_a_turn_is_not_missed_whose_writing_ends_while_the_others_are_read
 
     monkeypatch.setattr(history, "_append", append)
     monkeypatch.setattr(history._redis, "call", read)
-    monkeypatch.setattr(history._writing, "_looked_s", float("inf"))  # how full Redis is, is not asked
+    monkeypatch.setattr(history._writing, "_looked_s", float("inf"))  # the memory usage of Redis is not asked
     history.remember(SESSION, TURN)
     assert await history.turns(SESSION, limit=4, before_unix_ms=2) == [TURN]
-    assert await history.turns(SESSION, limit=4, before_unix_ms=2) == [], "it is no longer on its way"
+    assert await history.turns(SESSION, limit=4, before_unix_ms=2) == [], "it is no longer being written"
     await history.close()
 
 
 async def test_a_turn_of_an_erased_generation_is_neither_written_nor_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Redis may have lost the mark that would keep it out, and be slow."""
+    """Redis may have lost the erasure mark, and may be slow."""
     history, written, may_write = History(RedisSettings(timeout_ms=10_000)), list[bytes](), asyncio.Event()
 
     async def append(_: object, args: tuple[bytes, int]) -> int:
@@ -60,7 +60,9 @@ async def test_a_turn_of_an_erased_generation_is_neither_written_nor_shown(monke
     later = msgspec.structs.replace(TURN, request_id="later", generation=7)
     history.remember(SESSION, TURN)
     history.remember(SESSION, later)
-    assert await history.turns(SESSION, limit=4, before_unix_ms=2, generation=7) == [later], "before it is heard of"
+    assert await history.turns(SESSION, limit=4, before_unix_ms=2, generation=7) == [later], (
+        "before the erasure is received"
+    )
     history.forget(SESSION, 7)
     assert await history.turns(SESSION, limit=4, before_unix_ms=2) == [later]
     may_write.set()
@@ -68,7 +70,7 @@ async def test_a_turn_of_an_erased_generation_is_neither_written_nor_shown(monke
     assert [msgspec.msgpack.decode(value, type=Turn) for value in written] == [later]
 
 
-async def test_a_turn_that_redis_took_though_it_was_erased_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_turn_that_redis_stored_after_its_erasure_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     history = History(RedisSettings())
     turns = [msgspec.structs.replace(TURN, request_id=f"r{at}", generation=at) for at in (0, 6, 7, 8)]
 
@@ -82,10 +84,10 @@ async def test_a_turn_that_redis_took_though_it_was_erased_is_not_shown(monkeypa
 
 
 @pytest.mark.parametrize("num_since", [0, 4, 9, 30])
-async def test_the_last_turns_by_their_questions_are_the_same_however_many_have_ended_since(
+async def test_the_last_turns_ordered_by_question_do_not_depend_on_later_ends(
     monkeypatch: pytest.MonkeyPatch, num_since: int
 ) -> None:
-    """Two questions that were asked last ended first, as those do that the model is not asked for."""
+    """The last two questions ended first, like questions that the model does not answer."""
     history, limit = History(RedisSettings()), 5
     ended = [
         msgspec.structs.replace(TURN, request_id=f"r{asked}", asked_unix_ms=asked)
@@ -105,21 +107,21 @@ async def test_the_last_turns_by_their_questions_are_the_same_however_many_have_
 @pytest.mark.parametrize(
     ("total_ms", "open_at"),
     [
-        pytest.param(None, ["question", "turn"], id="when it ended is not known"),
-        pytest.param(900.0, ["turn"], id="long before, by clocks that its worker refutes"),
+        pytest.param(None, ["question", "turn"], id="the end is unknown"),
+        pytest.param(900.0, ["turn"], id="long before, by a clock that its worker contradicts"),
         pytest.param(3_999.0, ["turn"], id="a second before"),
         pytest.param(4_000.0, ["question", "turn"], id="within the second before"),
         pytest.param(6_000.0, ["question", "turn"], id="within the second after"),
         pytest.param(
-            6_001.0, ["question", "turn", "neither"], id="later: its gateway ended it, its worker was held up"
+            6_001.0, ["question", "turn", "neither"], id="later: its gateway ended it while its worker was delayed"
         ),
     ],
 )
 @pytest.mark.parametrize("named_by", ["question", "turn", "neither"])
-async def test_a_turn_that_was_open_beside_a_question_is_not_in_its_prompt(
+async def test_a_turn_that_was_open_during_a_question_is_not_in_its_prompt(
     monkeypatch: pytest.MonkeyPatch, total_ms: float | None, open_at: list[str], named_by: str
 ) -> None:
-    """A gateway that died, or had no Redis, names one that ended long before; a worker names those that it saw."""
+    """A gateway that died or had no Redis lists a turn that ended long before as open; a worker lists those it saw."""
     history, of_turn = History(RedisSettings()), ("me",) if named_by == "turn" else ()
     ended = msgspec.structs.replace(TURN, timings=Timings(total_ms=total_ms), concurrent=of_turn)
 
@@ -135,7 +137,7 @@ async def test_a_turn_that_was_open_beside_a_question_is_not_in_its_prompt(
 
 @pytest.mark.parametrize(("status", "reason"), [("cancelled", "client"), ("incomplete", "deadline")])
 @pytest.mark.parametrize(("total_ms", "was_open"), [(5_000.0, False), (5_001.0, True)])
-def test_an_answer_that_its_gateway_ended_was_open_if_its_worker_ended_it_after_the_question(
+def test_an_answer_ended_by_its_gateway_was_open_if_its_worker_ended_it_after_the_question(
     status: Any, reason: Any, total_ms: float, was_open: bool
 ) -> None:
     ended = msgspec.structs.replace(TURN, status=status, reason=reason, timings=Timings(total_ms=total_ms))
@@ -143,7 +145,7 @@ def test_an_answer_that_its_gateway_ended_was_open_if_its_worker_ended_it_after_
 
 
 @pytest.mark.parametrize("written", [("a", "b"), ("b", "a")])
-async def test_turns_of_one_millisecond_have_one_order_whichever_was_written_first(
+async def test_turns_of_the_same_millisecond_have_one_order_in_any_write_order(
     monkeypatch: pytest.MonkeyPatch, written: tuple[str, str]
 ) -> None:
     history = History(RedisSettings())
@@ -159,13 +161,13 @@ async def test_turns_of_one_millisecond_have_one_order_whichever_was_written_fir
 
 
 class _Stored:
-    """A Redis whose answer is a function of what it holds."""
+    """A Redis whose answer depends only on its contents."""
 
     def lrange(self, _: str, first: int, last: int) -> Callable[[list[Turn]], list[Turn]]:
         return lambda turns: turns[first : None if last == -1 else last + 1]
 
 
-async def test_a_turn_that_cannot_be_written_leaves_the_others_and_is_counted(
+async def test_a_turn_that_cannot_be_written_is_counted_and_the_others_are_stored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     history = History(RedisSettings())
@@ -192,7 +194,7 @@ def lost() -> float:
 
 
 class Failing:
-    """Redis, which fails so many times; each time its client leaves it alone for a while."""
+    """A Redis that fails this many times; the client pauses after each failure."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, times: int, alone_s: float = 0.01) -> None:
         for module in ("shared.redis.calls", "shared.conversation.history", "shared.conversation.turn_writing"):
@@ -214,7 +216,7 @@ class Failing:
         return 1
 
 
-async def test_turns_that_redis_missed_are_written_when_it_is_back_in_their_order(
+async def test_turns_that_redis_missed_are_written_in_order_when_it_returns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     redis, before = Failing(monkeypatch, times=3), lost()
@@ -227,7 +229,7 @@ async def test_turns_that_redis_missed_are_written_when_it_is_back_in_their_orde
 
 
 @pytest.mark.parametrize(("times", "kept"), [(2, ["r0", "r1"]), (9, [])])
-async def test_what_still_waits_at_the_end_is_tried_once_more_and_what_is_lost_is_counted(
+async def test_waiting_turns_are_tried_once_more_at_shutdown_and_losses_are_counted(
     monkeypatch: pytest.MonkeyPatch, times: int, kept: list[str]
 ) -> None:
     monkeypatch.setattr("shared.conversation.turn_writing._TRIED_FOR_S", 3_600.0)
@@ -241,7 +243,7 @@ async def test_what_still_waits_at_the_end_is_tried_once_more_and_what_is_lost_i
     assert (redis.written, lost() - before) == (kept, 2 - len(kept))
 
 
-async def test_no_more_than_so_many_wait_to_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_turns_waiting_to_be_written_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shared.conversation.turn_writing._MOST_WAITING", 3)
     redis, before = Failing(monkeypatch, times=5), lost()
     for number in range(5):

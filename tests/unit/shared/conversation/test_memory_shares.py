@@ -1,4 +1,6 @@
-"""One tenant may hold a multiple of what is free: alone nearly all, beside others as much less as it asks more."""
+"""One tenant may store a multiple of the free memory: alone nearly all, next to others less in proportion to its
+demand.
+"""
 
 import pytest
 
@@ -18,12 +20,12 @@ def shares(used: float) -> MemoryShares:
 @pytest.mark.parametrize(
     ("used", "flood", "small"), [(0.0, True, True), (0.8, True, True), (0.9, False, True), (1.0, False, False)]
 )
-def test_the_fuller_the_fewer_are_remembered(used: float, flood: bool, small: bool) -> None:
+def test_less_is_remembered_as_redis_fills_up(used: float, flood: bool, small: bool) -> None:
     asked = shares(used)
     assert (asked.allows("flood", 1, 11.0), asked.allows("small", 1, 11.0)) == (flood, small)
 
 
-def test_a_tenant_alone_has_nearly_all() -> None:
+def test_a_tenant_alone_gets_nearly_all_memory() -> None:
     alone = MemoryShares(3_600)
     alone.used = 0.88
     assert all(alone.allows("shop", MB, 10.0) for _ in range(100))
@@ -31,14 +33,14 @@ def test_a_tenant_alone_has_nearly_all() -> None:
     assert not alone.allows("shop", MB, 10.0)
 
 
-def test_a_process_that_has_just_started_refuses_nobody_for_its_first_turn() -> None:
+def test_a_process_that_has_just_started_refuses_no_first_turn() -> None:
     fresh = MemoryShares(3_600)
     fresh.used = 0.98
     assert fresh.allows("shop", 10_000, 10.0)
 
 
-def test_who_asks_no_more_is_judged_by_that_after_a_while() -> None:
-    """A conversation is forgotten so long after its last turn."""
+def test_a_tenant_that_stops_asking_regains_its_share_after_a_while() -> None:
+    """A conversation expires this long after its last turn."""
     asked = shares(0.92)
     for later_s in (3_620.0, 7_240.0):
         for _ in range(8):

@@ -1,4 +1,4 @@
-"""Redis gives a question the partition that the gateway's offer means."""
+"""Redis assigns a question the partition that the gateway's offer selects."""
 
 import asyncio
 
@@ -23,7 +23,7 @@ WHY = {"new": "slack", "kept": "kv", "moved": "moved", "pinned": "pinned"}
 
 @given(questions=QUESTIONS)
 @settings(max_examples=examples(200), deadline=None)
-def test_each_question_is_claimed_where_its_offer_goes(
+def test_each_question_is_claimed_on_the_partition_of_its_offer(
     questions: list[tuple[int, int, int, frozenset[int] | None]],
 ) -> None:
     asyncio.run(ask_all(questions))

@@ -1,4 +1,4 @@
-"""Embeddings beside the terms, by a tiny ONNX model made here: each token's vector looked up in a table."""
+"""Search by embeddings in addition to terms, with a tiny ONNX model built here that looks up each token's vector."""
 
 import itertools
 import json
@@ -23,7 +23,7 @@ from shared.faq.vectors import EntryVectors
 from shared.settings import FaqSettings
 from shared.wire.messages import Language
 
-# Words of one meaning have one direction.
+# Words with the same meaning have the same direction.
 MEANINGS = [["<pad>"], ["refund", "gelt"], ["parcel", "pakje"], ["open", "otwarte"]]
 VOCABULARY = {word: number for number, word in enumerate(word for words in MEANINGS for word in words)}
 
@@ -31,7 +31,7 @@ VOCABULARY = {word: number for number, word in enumerate(word for words in MEANI
 def make_model(
     folder: Path, *, pooled: bool = False, inputs: tuple[str, ...] = ("input_ids", "attention_mask")
 ) -> Path:
-    """A folder as sentence-transformers exports it. `pooled`: the model averages by itself."""
+    """Write a folder as sentence-transformers exports it. If `pooled`, the model averages by itself."""
     table = np.array(
         [np.eye(len(MEANINGS))[place] * (place > 0) for place, words in enumerate(MEANINGS) for _ in words]
     )
@@ -61,7 +61,7 @@ def make_model(
 
 
 def pool_by(folder: Path, *modes: str) -> Path:
-    """As sentence-transformers writes it, all modes named."""
+    """Write the pooling file like sentence-transformers, with every mode named."""
     config = {f"pooling_mode_{mode}": mode in modes for mode in ("cls_token", "mean_tokens", "max_tokens")}
     (folder / POOLING_FILE).parent.mkdir()
     (folder / POOLING_FILE).write_text(json.dumps({"word_embedding_dimension": len(MEANINGS), **config}))
@@ -87,27 +87,27 @@ ENTRIES = [
 
 
 def tabled(texts: Sequence[str], language: Language) -> np.ndarray:
-    """As the model above, without a file."""
+    """Return the vectors of the model above, without a file."""
     assert language == "en"
     known = [[VOCABULARY[word] for word in text.split() if word in VOCABULARY] for text in texts]
     return np.array([np.eye(4)[(words[0] + 1) // 2] for words in known], dtype=np.float32)
 
 
 @pytest.mark.parametrize("pooled", [False, True])
-def test_vectors_are_means_of_their_tokens_of_length_one(tmp_path: Path, pooled: bool) -> None:
+def test_vectors_are_unit_length_means_of_their_tokens(tmp_path: Path, pooled: bool) -> None:
     vectors = Encoder(make_model(tmp_path, pooled=pooled))(["refund refund", "refund parcel"])
     assert np.allclose(np.linalg.norm(vectors, axis=1), 1.0)
     assert np.allclose(vectors[1, 1:3], 2**-0.5)
 
 
 def test_padding_changes_no_vector(tmp_path: Path) -> None:
-    """Texts of a batch are as long as its longest; the mask leaves out what was added."""
+    """Texts of a batch are padded to the longest; the mask excludes the padding."""
     embed = Encoder(make_model(tmp_path, inputs=("input_ids", "attention_mask", "token_type_ids")))
     alone = embed(["refund"])[0]
     assert np.array_equal(embed(["refund", "parcel " * 40, *["hours"] * 40])[0], alone)
 
 
-def test_a_folder_says_that_the_first_token_stands_for_the_text(tmp_path: Path) -> None:
+def test_a_folder_may_select_first_token_pooling(tmp_path: Path) -> None:
     folder = make_model(tmp_path)
     texts = ["refund parcel open", "parcel refund refund", "open"]
     firsts = Encoder(folder)(["refund", "parcel", "open"])
@@ -115,7 +115,7 @@ def test_a_folder_says_that_the_first_token_stands_for_the_text(tmp_path: Path) 
     assert np.array_equal(Encoder(pool_by(folder, "cls_token"))(texts), firsts)
 
 
-def test_a_folder_that_says_mean_pools_as_one_that_says_nothing(tmp_path: Path) -> None:
+def test_mean_pooling_is_the_default(tmp_path: Path) -> None:
     folder = make_model(tmp_path)
     texts = ["refund parcel open", "parcel refund refund"]
     unsaid = Encoder(folder)(texts)
@@ -125,7 +125,7 @@ def test_a_folder_that_says_mean_pools_as_one_that_says_nothing(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("modes", "named"), [(("max_tokens",), "max_tokens"), (("cls_token", "mean_tokens"), "cls_token, mean_tokens")]
 )
-def test_another_pooling_is_refused_in_one_line(tmp_path: Path, modes: tuple[str, ...], named: str) -> None:
+def test_an_unsupported_pooling_is_refused_in_one_line(tmp_path: Path, modes: tuple[str, ...], named: str) -> None:
     with pytest.raises(SettingsError, match=f"pools by {named}; only cls_token or mean_tokens"):
         Encoder(pool_by(make_model(tmp_path), *modes))
 
@@ -173,7 +173,7 @@ def test_a_bad_folder_of_a_language_is_named(tmp_path: Path) -> None:
         Embedder(tmp_path)
 
 
-def test_a_question_without_a_term_in_common_finds_the_entry_of_its_meaning(tmp_path: Path) -> None:
+def test_a_question_without_a_common_term_finds_the_entry_of_its_meaning(tmp_path: Path) -> None:
     embed = Encoder(make_model(tmp_path))
     index = FaqIndex(ENTRIES, Embedder(tmp_path))
     for question, wanted in (("gelt", "money"), ("pakje", "box")):
@@ -184,9 +184,11 @@ def test_a_question_without_a_term_in_common_finds_the_entry_of_its_meaning(tmp_
 
 @example(np.array([1, 1e-45, 1, 1], dtype=np.float32), "")
 @given(arrays.arrays(np.float32, 4, elements=st.floats(0, 1, width=32)), st.sampled_from(["", "refund", "my parcel"]))
-def test_a_score_is_the_share_and_part_of_the_similarity_together(raw: np.ndarray, words: str) -> None:
-    """Of what is farther than entries are to each other, less than the share; nothing above 1, and none of 0."""
-    raw = raw + np.array([0.1, 0, 0, 0], dtype=np.float32)  # none has length 0
+def test_a_score_combines_term_share_and_similarity(raw: np.ndarray, words: str) -> None:
+    """Only the similarity above that between entries counts, and less than the term share; a score never exceeds 1, and
+    0 stays 0.
+    """
+    raw = raw + np.array([0.1, 0, 0, 0], dtype=np.float32)  # no vector has length 0
     vector = raw / np.linalg.norm(raw)
     index = FaqIndex(ENTRIES, tabled)
     question = f"{words} zzz"
@@ -203,23 +205,23 @@ def test_a_score_is_the_share_and_part_of_the_similarity_together(raw: np.ndarra
         assert hit.score == pytest.approx(min(sums[hit.entry.id], 1.0), abs=1e-6)
 
 
-def test_an_entry_that_words_and_meaning_find_precedes_one_that_meaning_alone_finds(tmp_path: Path) -> None:
+def test_an_entry_found_by_words_and_meaning_ranks_above_one_found_by_meaning(tmp_path: Path) -> None:
     embed = Encoder(make_model(tmp_path))
     hits = FaqIndex(ENTRIES[::-1], tabled).search("pakje refund", vector=embed(["pakje refund"])[0])
     assert [hit.entry.id for hit in hits] == ["money", "box"]
     assert hits[0].score >= hits[1].score > 0
 
 
-def test_a_question_that_leans_is_searched_by_terms_alone(tmp_path: Path) -> None:
-    """Its embedding knows nothing of the turn before."""
+def test_a_follow_up_question_is_searched_by_terms_alone(tmp_path: Path) -> None:
+    """Its embedding does not contain the previous turn."""
     embed = Encoder(make_model(tmp_path))
     before = (Turn(request_id="r", user="my refund", output_text="", source="faq"),)
     index = FaqIndex(ENTRIES, tabled)
     assert index.search("why?", previous=before, vector=embed(["pakje"])[0])[0].entry.id == "money"
 
 
-def test_two_questions_are_told_apart_however_near_one_entry_is(tmp_path: Path) -> None:
-    """An entry that is near to the whole message need not answer all of it."""
+def test_two_questions_are_split_even_if_one_entry_is_near_both(tmp_path: Path) -> None:
+    """An entry close to the whole message need not answer all of it."""
     index, vector = FaqIndex(ENTRIES, tabled), Encoder(make_model(tmp_path))(["parcel"])[0]
     assert index._vectors["en"].similarities(vector).max() > WHOLE_SCORE
     found = index.find("Is my parcel lost? What is a refund?", vector=vector)
@@ -227,12 +229,12 @@ def test_two_questions_are_told_apart_however_near_one_entry_is(tmp_path: Path) 
     assert len(found.parts) == 2
 
 
-def test_without_a_vector_the_hits_are_those_by_terms(tmp_path: Path) -> None:
+def test_without_a_vector_hits_are_found_by_terms(tmp_path: Path) -> None:
     index = FaqIndex(ENTRIES, Embedder(make_model(tmp_path)))
     assert index.search("refund now") == FaqIndex(ENTRIES).search("refund now")
 
 
-async def test_a_worker_s_faq_gives_the_vector_of_a_question(tmp_path: Path) -> None:
+async def test_a_workers_faq_returns_the_vector_of_a_question(tmp_path: Path) -> None:
     embed = Embedder(make_model(tmp_path))
     vector = await LiveFaq(FaqSettings(), embed=embed).vector_of("parcel")
     assert vector is not None
@@ -240,8 +242,8 @@ async def test_a_worker_s_faq_gives_the_vector_of_a_question(tmp_path: Path) -> 
 
 
 @given(arrays.arrays(np.float32, (6, 4), elements=st.floats(-1, 1, width=32)))
-def test_the_very_text_is_as_near_as_a_text_can_be(raw: np.ndarray) -> None:
-    raw[:, 0] += 2.0  # none has length 0
+def test_an_identical_text_has_the_highest_similarity(raw: np.ndarray) -> None:
+    raw[:, 0] += 2.0  # no vector has length 0
     units = raw / np.linalg.norm(raw, axis=1, keepdims=True)
     vectors = EntryVectors.of([entry(str(n), "a", "b") for n in range(3)], lambda texts, _: units[: len(texts)])
     assert vectors is not None
@@ -251,7 +253,7 @@ def test_the_very_text_is_as_near_as_a_text_can_be(raw: np.ndarray) -> None:
         assert similarities[place // 2] == pytest.approx(1.0, abs=1e-3)
 
 
-def test_strangers_as_near_as_the_entries_are_to_each_other_count_nothing_and_farther_ones_less() -> None:
+def test_similarities_at_or_below_that_between_entries_count_nothing() -> None:
     close = np.array([[1.0, 0.0], [0.8, 0.6], [0.8, -0.6]], dtype=np.float32)
     vectors = EntryVectors.of([entry(str(n), "q") for n in range(3)], lambda texts, _: close)
     assert vectors is not None

@@ -1,4 +1,4 @@
-"""A late model is stood in for by the FAQ where it answers the question, and by "busy" where it does not."""
+"""If the model is late, the FAQ answers if it matches the question, and otherwise "busy" is returned."""
 
 import pytest
 from hypothesis import given
@@ -30,13 +30,13 @@ def entry_id_of(fallback: Fallback) -> str | None:
     return fallback.grounding[0].id if fallback.grounding else None
 
 
-def test_the_best_hit_answers_when_it_reaches_the_least_score() -> None:
+def test_the_best_hit_answers_at_the_least_score() -> None:
     chosen = choose_fallback("when", [FaqHit(ENTRY, 0.5), FaqHit(OTHER, 0.4)], min_score=0.5)
     assert (chosen.source, chosen.text, chosen.language) == ("faq", "Within 5 days.", "en")
     assert entry_id_of(chosen) == "refund-time"
 
 
-def test_the_best_hit_answers_in_whatever_order_hits_come() -> None:
+def test_the_best_hit_answers_in_any_order_of_hits() -> None:
     chosen = choose_fallback("when", [FaqHit(OTHER, 0.4), FaqHit(ENTRY, 0.5)], min_score=0.1)
     assert entry_id_of(chosen) == "refund-time"
 
@@ -49,7 +49,7 @@ def test_a_hit_below_the_least_score_does_not_answer() -> None:
 @pytest.mark.parametrize(
     ("question", "language", "says"), [("sing a song", "en", "busy"), ("唱首歌", "zh", "稍后"), ("", "en", "busy")]
 )
-def test_busy_is_said_in_the_language_of_the_question(question: str, language: str, says: str) -> None:
+def test_busy_is_returned_in_the_language_of_the_question(question: str, language: str, says: str) -> None:
     chosen = choose_fallback(question, [], min_score=0.5)
     assert (chosen.source, chosen.language) == ("busy", language)
     assert says in chosen.text
@@ -57,18 +57,18 @@ def test_busy_is_said_in_the_language_of_the_question(question: str, language: s
 
 
 @pytest.mark.parametrize("questions", [ENGLISH_QUESTIONS, CHINESE_QUESTIONS], ids=["english", "chinese"])
-def test_most_shop_questions_get_their_answer_and_few_get_another(questions: tuple[tuple[str, str], ...]) -> None:
+def test_most_shop_questions_get_their_answer_and_few_a_wrong_one(questions: tuple[tuple[str, str], ...]) -> None:
     answered = [(entry_id_of(fallback_to(question)), wanted) for question, wanted in questions]
     assert sum(entry_id == wanted for entry_id, wanted in answered) / len(answered) >= 0.85
     assert sum(entry_id not in {wanted, None} for entry_id, wanted in answered) / len(answered) <= 0.1
 
 
 @pytest.mark.parametrize("messages", [ENGLISH_OFF_TOPIC, CHINESE_OFF_TOPIC], ids=["english", "chinese"])
-def test_most_messages_off_the_topic_are_told_busy(messages: tuple[str, ...]) -> None:
+def test_most_off_topic_messages_get_busy(messages: tuple[str, ...]) -> None:
     assert sum(fallback_to(message).source == "busy" for message in messages) / len(messages) >= 0.85
 
 
-def test_the_least_score_holds_on_messages_that_it_was_not_fitted_on() -> None:
+def test_the_least_score_holds_on_messages_it_was_not_fitted_on() -> None:
     answered = [(entry_id_of(fallback_to(question)), wanted) for question, wanted in UNSEEN_QUESTIONS]
     assert sum(entry_id in wanted for entry_id, wanted in answered) / len(answered) >= 0.75
     assert sum(entry_id is not None and entry_id not in wanted for entry_id, wanted in answered) / len(answered) <= 0.11
@@ -76,7 +76,7 @@ def test_the_least_score_holds_on_messages_that_it_was_not_fitted_on() -> None:
 
 
 @given(st.text(), st.floats(min_value=0, max_value=1))
-def test_there_is_always_a_text_to_show(question: str, min_score: float) -> None:
+def test_a_fallback_always_has_a_text(question: str, min_score: float) -> None:
     chosen = choose_fallback(question, INDEX.search(question), min_score=min_score)
     assert chosen.text.strip()
     assert (chosen.source == "faq") == (entry_id_of(chosen) is not None)

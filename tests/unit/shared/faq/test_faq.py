@@ -1,4 +1,6 @@
-"""The FAQ finds the entry that a customer means, in the customer's language, and refuses a bad file in one line."""
+"""The FAQ finds the entry that a customer means, in the customer's language, and refuses an invalid file in
+one line.
+"""
 
 import re
 import subprocess
@@ -28,7 +30,7 @@ def found(question: str, *, k: int = 3) -> list[str]:
 
 
 def facts(answer: str) -> Counter[str]:
-    """The numbers and SKUs of an answer; a month's name is a number in Chinese."""
+    """Return the numbers and SKUs of an answer; a month's name is a number in Chinese."""
     numbered = re.sub("|".join(MONTHS), lambda match: MONTHS[match[0]], answer)
     return Counter(re.findall(r"[A-Z]{2}-\d{4}-[A-Z]|\d+(?:[.:]\d+)?", numbered))
 
@@ -44,14 +46,14 @@ def test_paraphrased_questions_find_their_entry(questions: tuple[tuple[str, str]
     assert sum(wanted in hits for hits, wanted in ranked) / len(ranked) >= 0.95
 
 
-def test_questions_that_nothing_was_fitted_on_find_their_entry_too() -> None:
+def test_unseen_questions_find_their_entry() -> None:
     ranked = [(found(question), wanted) for question, wanted in UNSEEN_QUESTIONS]
     assert sum(not wanted.isdisjoint(hits[:1]) for hits, wanted in ranked) / len(ranked) >= 0.8
     assert sum(not wanted.isdisjoint(hits) for hits, wanted in ranked) / len(ranked) >= 0.9
 
 
-def test_the_table_of_questions_asks_in_its_own_words() -> None:
-    """Recall would mean nothing if the questions were those that the index holds."""
+def test_the_test_questions_differ_from_the_indexed_ones() -> None:
+    """Otherwise recall would mean nothing."""
     indexed = {wording(phrasing) for entry in INDEX.entries for phrasing in (entry.question, *entry.alternatives)}
     assert not [question for question, _ in QUESTIONS if wording(question) in indexed]
     assert {wanted for _, wanted in QUESTIONS} <= ENGLISH.keys()
@@ -76,12 +78,12 @@ def test_every_indexed_phrasing_finds_its_own_entry() -> None:
     ],
 )
 def test_a_question_in_the_terms_of_one_wording_finds_its_entry(question: str, wanted: str) -> None:
-    """Words that say nothing ("please") do not send it to a neighbour that has its terms and others."""
+    """Words without content ("please") do not lead to a neighbour that has its terms and others."""
     best = INDEX.search(question, k=1)[0]
     assert (best.entry.id, best.score) == (wanted, 1.0)
 
 
-def test_one_word_is_weak_evidence_though_an_entry_asks_in_it_alone() -> None:
+def test_a_single_word_is_weak_evidence_even_for_an_entry_of_that_word() -> None:
     assert "redelivery" in ENGLISH["delivery-missed"].wordings
     assert INDEX.search("redelivery please", k=1)[0].score < 0.9
 
@@ -102,12 +104,12 @@ def test_a_part_of_an_sku_finds_its_products() -> None:
 
 
 @pytest.mark.parametrize("typed", ["refnud", "refunnd", "refynd", "reund"])
-def test_a_slip_of_one_letter_finds_the_word_that_was_meant(typed: str) -> None:
+def test_a_one_letter_typo_finds_the_intended_word(typed: str) -> None:
     assert "refund" in found(f"{typed} still not on my account")[0]
     assert found(typed) == found("refund")
 
 
-def test_hits_come_best_first_and_no_more_than_asked_for() -> None:
+def test_hits_are_sorted_best_first_and_limited_to_the_requested_number() -> None:
     hits = INDEX.search("how do I return this order", k=5)
     assert len(hits) == 5
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
@@ -120,7 +122,7 @@ def test_a_text_without_a_known_term_finds_nothing(text: str) -> None:
 
 
 def test_the_end_of_a_long_message_is_searched() -> None:
-    """Customers tell their story first and ask last."""
+    """Customers tell their story first and ask at the end."""
     assert found("blah " * 10_000 + "please reset my password")[0] == "account-password"
 
 
@@ -158,7 +160,7 @@ def test_search_never_raises_on_any_mixture_of_known_words(words: list[str]) -> 
         ("", "en"),
     ],
 )
-def test_language_is_told_by_script(text: str, language: str) -> None:
+def test_language_is_detected_by_script(text: str, language: str) -> None:
     assert detect_language(text) == language
 
 
@@ -175,11 +177,11 @@ def test_a_caller_may_choose_the_language() -> None:
 # --- terms -----------------------------------------------------------------------------------------------------------
 
 
-def test_an_sku_gives_itself_whole_and_its_parts() -> None:
+def test_an_sku_yields_itself_and_its_parts() -> None:
     assert TermExtractor()("AX 3391 B") == ["ax-3391", "ax-3391-b", "ax", "3391"]
 
 
-def test_words_are_folded_stemmed_and_told_apart_from_stop_words() -> None:
+def test_words_are_folded_stemmed_and_separated_from_stop_words() -> None:
     assert TermExtractor()("The REFUNDS aren\u2019t for café drinks") == [
         "=refund",
         "refund",
@@ -190,18 +192,18 @@ def test_words_are_folded_stemmed_and_told_apart_from_stop_words() -> None:
     ]
 
 
-def test_chinese_gives_its_words_characters_and_neighbouring_pairs_without_filler() -> None:
+def test_chinese_yields_words_characters_and_adjacent_pairs_without_filler() -> None:
     terms = TermExtractor()("请问怎么装电热水壶？")
     assert terms == ["电热水壶", *"装电热水壶", "装电", "电热", "热水", "水壶"]
 
 
-def test_filler_within_a_word_is_part_of_the_word() -> None:
-    """Dictionary first: 还 says nothing in 还能退吗, and in 归还 it does."""
+def test_filler_inside_a_word_is_part_of_the_word() -> None:
+    """The dictionary decides first: 还 is filler in 还能退吗 and not in 归还."""
     assert "归还" in TermExtractor()("归还需要多久")
     assert "还" not in TermExtractor()("还能归吗")
 
 
-def test_a_pair_of_characters_that_no_word_joins_counts_less_than_a_word() -> None:
+def test_a_pair_of_characters_across_words_counts_less_than_a_word() -> None:
     weights = TermExtractor().weights("退款多")
     assert weights["退款"] > weights["款多"]
 
@@ -216,25 +218,25 @@ def test_a_pair_of_characters_that_no_word_joins_counts_less_than_a_word() -> No
         ("用 visa 付", "银行卡", "=card"),
     ],
 )
-def test_two_words_for_one_thing_share_its_name(one: str, other: str, name: str) -> None:
+def test_synonyms_share_one_term(one: str, other: str, name: str) -> None:
     assert name in TermExtractor()(one)
     assert name in TermExtractor()(other)
 
 
-def test_a_verb_that_another_word_turns_does_not_count_by_itself() -> None:
+def test_a_verb_changed_by_a_particle_does_not_count_by_itself() -> None:
     """To call off is not to call."""
     assert "=phone" in TermExtractor()("can I call you")
     assert "=phone" not in TermExtractor()("can I call the order off")
 
 
-def test_only_the_ends_of_a_long_text_give_terms() -> None:
+def test_only_the_ends_of_a_long_text_yield_terms() -> None:
     text = "alpha " + "middle " * MAX_CHARS + "omega"
     terms = TermExtractor()(text)
     assert (terms[0], terms[-1]) == ("alpha", "omega")
     assert len(terms) < MAX_CHARS
 
 
-def test_spelling_mends_one_slip_in_a_long_word_and_prefers_the_frequent_word() -> None:
+def test_spelling_corrects_one_typo_in_a_long_word_and_prefers_frequent_words() -> None:
     spelling = Spelling({"parcel": 1, "parcels": 9, "card": 5, "退款": 3})
     assert spelling.nearest("parcle") == "parcel"
     assert spelling.nearest("parcelx") == "parcels"
@@ -272,7 +274,7 @@ def test_an_entry_is_well_formed(entry: Any) -> None:
 
 
 def test_a_search_takes_less_than_a_millisecond() -> None:
-    """The median over the table, in the time that this thread computed: others on the machine do not count."""
+    """The median over the table, in this thread's CPU time, so other load on the machine does not count."""
     seconds = []
     for question, _ in QUESTIONS:
         started = time.thread_time()
@@ -281,8 +283,8 @@ def test_a_search_takes_less_than_a_millisecond() -> None:
     assert sorted(seconds)[len(seconds) // 2] < 0.001
 
 
-def test_loading_starts_no_thread_and_leaves_the_environment_alone() -> None:
-    """bm25s would start tqdm's monitor thread; a fresh process shows that ours does not."""
+def test_loading_starts_no_thread_and_does_not_change_the_environment() -> None:
+    """bm25s would start tqdm's monitor thread; a fresh process shows that this import does not."""
     program = (
         "import os, threading\n"
         "before = dict(os.environ)\n"

@@ -1,4 +1,6 @@
-"""A bad FAQ file is refused in one line that names the entry, the fault and the remedy; no content does worse."""
+"""An invalid FAQ file is refused in one line that names the entry, the fault and the remedy; no content causes another
+error.
+"""
 
 import json
 from pathlib import Path
@@ -18,7 +20,7 @@ from shared.settings import FaqSettings
 
 
 def record(answer: str = "There.", **changes: Any) -> dict[str, Any]:
-    """An entry whose wording is changed; `None` leaves a part out."""
+    """An entry with this change; `None` removes a part."""
     wording = {"question": "Where is it?", "alternatives": ["where"], "answer": answer} | changes
     worded = {name: value for name, value in wording.items() if value is not None}
     return {"id": "where", "topic": "orders", "en": worded}
@@ -52,7 +54,7 @@ def refusal(path: Path, content: bytes | list[Any]) -> str:
         ([record(question="why " * MAX_QUESTION_CHARS)], f"the most is {MAX_QUESTION_CHARS}"),
     ],
 )
-def test_a_bad_file_is_refused_in_one_line(tmp_path: Path, content: bytes | list[Any], complaint: str) -> None:
+def test_an_invalid_file_is_refused_in_one_line(tmp_path: Path, content: bytes | list[Any], complaint: str) -> None:
     assert complaint in refusal(tmp_path / "bad.json", content)
 
 
@@ -75,7 +77,7 @@ def test_a_bad_file_is_refused_in_one_line(tmp_path: Path, content: bytes | list
         ("   \n ", "empty text"),
     ],
 )
-def test_a_text_that_is_not_fit_to_be_shown_is_refused(tmp_path: Path, answer: str, complaint: str) -> None:
+def test_a_text_unfit_for_display_is_refused(tmp_path: Path, answer: str, complaint: str) -> None:
     message = refusal(tmp_path / "faq.json", [record(answer)])
     assert complaint in message
     assert '"where" (en)' in message
@@ -100,7 +102,7 @@ def test_a_text_that_is_not_fit_to_be_shown_is_refused(tmp_path: Path, answer: s
         "<you@shop.example>",
     ],
 )
-def test_signs_that_only_look_like_html_may_stand(tmp_path: Path, answer: str) -> None:
+def test_characters_that_only_resemble_html_are_accepted(tmp_path: Path, answer: str) -> None:
     (tmp_path / "faq.json").write_text(json.dumps([record(answer)]), encoding="utf-8")
     assert read_entries(tmp_path)[0].answer == answer
 
@@ -112,13 +114,13 @@ def test_another_encoding_is_refused(tmp_path: Path, encoding: str) -> None:
     refusal(tmp_path / "faq.json", content)
 
 
-def test_a_byte_order_mark_of_utf_8_is_let_pass(tmp_path: Path) -> None:
+def test_a_utf_8_byte_order_mark_is_accepted(tmp_path: Path) -> None:
     (tmp_path / "faq.json").write_bytes(json.dumps([record()]).encode("utf-8-sig"))
     assert len(read_entries(tmp_path / "faq.json")) == 1
 
 
-def test_invisible_characters_are_dropped_and_named_in_one_line(tmp_path: Path) -> None:
-    """Emoji keep what joins them."""
+def test_invisible_characters_are_removed_and_reported_in_one_line(tmp_path: Path) -> None:
+    """Joiners inside emoji stay."""
     path = tmp_path / "faq.json"
     path.write_text(
         json.dumps([record("The war\u00adran\u00adty\u200b \u2764\ufe0f 👩\u200d🔧.", question="War\u2060ranty?")])
@@ -131,7 +133,7 @@ def test_invisible_characters_are_dropped_and_named_in_one_line(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("others", [[], [record()]])
-def test_entries_that_no_question_finds_are_named(tmp_path: Path, others: list[Any]) -> None:
+def test_entries_that_no_question_finds_are_reported(tmp_path: Path, others: list[Any]) -> None:
     path = tmp_path / "faq.json"
     path.write_text(json.dumps([record(question="Сколько?", alternatives=["???"]) | {"id": "price"}, *others]))
     with capture_logs() as lines:
@@ -140,12 +142,12 @@ def test_entries_that_no_question_finds_are_named(tmp_path: Path, others: list[A
 
 
 @pytest.mark.parametrize("typed", ["where IS it", "Where is\u00a0it？", "Wh\u00adere is it?"])
-def test_a_question_that_is_typed_in_another_way_is_the_same(tmp_path: Path, typed: str) -> None:
+def test_questions_that_differ_only_in_typing_are_duplicates(tmp_path: Path, typed: str) -> None:
     message = refusal(tmp_path / "faq.json", [record(), record(question=typed) | {"id": "other"}])
     assert '"where" and "other" both ask' in message
 
 
-def test_an_answer_that_looks_like_a_mail_is_found_by_all_its_words(tmp_path: Path) -> None:
+def test_an_answer_that_resembles_a_mail_is_found_by_all_its_words(tmp_path: Path) -> None:
     answer = "Write:\n> your size\n-- \nFrom: your postcode\nDate: 3 May\n\nSent from my wardrobe"
     (tmp_path / "faq.json").write_text(json.dumps([record(answer)]))
     index = FaqIndex.load(tmp_path)
@@ -161,20 +163,20 @@ def test_an_answer_that_looks_like_a_mail_is_found_by_all_its_words(tmp_path: Pa
         ([{"id": "a"}], "topic"),
     ],
 )
-def test_a_file_of_another_form_is_refused_with_the_form(tmp_path: Path, content: Any, what: str) -> None:
+def test_a_file_of_another_form_is_refused_with_the_expected_form(tmp_path: Path, content: Any, what: str) -> None:
     message = refusal(tmp_path / "faq.json", content)
     assert what in message
     assert '"en": {"question": "…", "alternatives": [], "answer": "…"}' in message
 
 
-def test_a_folder_without_json_and_a_file_that_is_missing_are_refused(tmp_path: Path) -> None:
+def test_a_folder_without_json_and_a_missing_file_are_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("[]", encoding="utf-8")
     for path, said in ((tmp_path, r"holds no \.json file"), (tmp_path / "none.json", r"none\.json: No such file")):
         with pytest.raises(SettingsError, match=said):
             read_entries(path)
 
 
-def test_a_folder_s_files_make_one_faq(tmp_path: Path) -> None:
+def test_the_files_of_a_folder_form_one_faq(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps([record()]), encoding="utf-8")
     assert FaqIndex.load(tmp_path).search("在哪里") == [], "a language that the shop does not offer"
     chinese = {"question": "几点开门？", "alternatives": [], "answer": "九点。"}
@@ -184,7 +186,7 @@ def test_a_folder_s_files_make_one_faq(tmp_path: Path) -> None:
     assert index.search("几点开门")[0].entry.answer == "九点。"
 
 
-def test_entries_without_any_term_are_not_found_and_do_no_harm(tmp_path: Path) -> None:
+def test_entries_without_terms_are_not_found_and_harmless(tmp_path: Path) -> None:
     (tmp_path / "marks.json").write_text(json.dumps([record("!", question="???", alternatives=[])]), encoding="utf-8")
     assert FaqIndex.load(tmp_path).search("where") == []
 
@@ -209,7 +211,7 @@ def test_more_entries_than_the_limit_are_refused_by_their_number(tmp_path: Path)
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=200) | st.text(max_size=200).map(lambda text: json.dumps([record(text)]).encode()))
-def test_any_content_is_read_or_refused_in_one_line(tmp_path: Path, content: bytes) -> None:
+def test_any_content_is_accepted_or_refused_in_one_line(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "faq.json"
     path.write_bytes(content)
     message = ""
@@ -225,7 +227,7 @@ def test_any_content_is_read_or_refused_in_one_line(tmp_path: Path, content: byt
 
 
 @given(st.text(max_size=300))
-def test_a_text_is_shown_on_one_short_line(text: str) -> None:
+def test_a_text_is_logged_on_one_short_line(text: str) -> None:
     line = shown(text)
     assert len(line.splitlines()) == 1
     assert len(line) <= 8 * 61 + 2

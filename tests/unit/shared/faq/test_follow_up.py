@@ -1,4 +1,4 @@
-"""A question that leans on the turn before is found with it; one that stands by itself is never drawn back."""
+"""A follow-up question is searched together with the previous turn; a self-contained one is not."""
 
 import random
 
@@ -17,7 +17,7 @@ QUESTIONS = ENGLISH_QUESTIONS + CHINESE_QUESTIONS
 
 
 def after(*users: str) -> tuple[Turn, ...]:
-    """The turns of these questions, each answered from the entry that it finds after those before it."""
+    """Return the turns of these questions, each answered from the entry it finds after the earlier ones."""
     turns: list[Turn] = []
     for user in users:
         hits = INDEX.search(user, k=1, previous=turns)
@@ -48,25 +48,25 @@ def found(question: str, *before: str, k: int = 3) -> list[str]:
         ("家具怎么配送", "那运费呢", "delivery-bulky"),
     ],
 )
-def test_a_question_that_leans_is_found_with_the_one_before(before: str, question: str, wanted: str) -> None:
+def test_a_follow_up_is_found_with_the_question_before(before: str, question: str, wanted: str) -> None:
     assert wanted in found(question, before, k=2)
 
 
-def test_a_question_that_leans_finds_nothing_like_it_alone() -> None:
-    """So it is the turn before that found it."""
+def test_a_follow_up_alone_finds_another_entry() -> None:
+    """So the previous turn led to the entry."""
     assert "product-care-ax-3391-b" not in found("why?")
     assert found("why?", "How do I wash the jacket AX-3391-B?")[0] == "product-care-ax-3391-b"
 
 
-def test_a_chain_of_follow_ups_keeps_its_topic() -> None:
-    """The last question says little itself; the entry that answered the one before says what is talked of."""
+def test_a_chain_of_follow_ups_stays_on_its_topic() -> None:
+    """The last question has few terms; the entry that answered the one before supplies the topic."""
     before = ("How long is the warranty of the drill DR-8830-C?", "and is its battery covered?")
     assert found("for how many years?", *before)[0] == "product-warranty-dr-8830-c"
 
 
 @pytest.mark.parametrize("opening", ["", "and ", "ok, "])
 def test_a_self_contained_question_is_not_drawn_back_to_the_old_topic(opening: str) -> None:
-    """Every question of the table, each after three that were about something else."""
+    """Every question of the table is asked after three about something else."""
     pick = random.Random(7)
     drawn = []
     for question, wanted in QUESTIONS:
@@ -75,7 +75,8 @@ def test_a_self_contained_question_is_not_drawn_back_to_the_old_topic(opening: s
             led = found(opening + question, before)
             if alone[:1] == [wanted] and led[:1] != alone[:1]:
                 drawn.append((question, before, led))
-    # An opener makes a short question lean; one in fifty may put the old topic first, none may lose its own entry.
+    # An opener makes a short question a follow-up; one in fifty may rank the old topic first, and none may lose its own
+    # entry.
     assert len(drawn) <= len(QUESTIONS) * 3 // 50
     assert all(dict(QUESTIONS)[question] in led[:2] for question, _, led in drawn)
 
@@ -83,13 +84,13 @@ def test_a_self_contained_question_is_not_drawn_back_to_the_old_topic(opening: s
 @pytest.mark.parametrize(
     "question", ["How do I reset my password?", "Which payment methods do you accept?", "怎么注销账户？"]
 )
-def test_an_entry_s_own_question_is_its_own_whatever_came_before(question: str) -> None:
+def test_an_entrys_own_question_finds_it_after_any_turn(question: str) -> None:
     before = "Can I return items from the sale?"
     assert INDEX.search(question, previous=after(before)) == INDEX.search(question)
 
 
-def test_an_entry_that_has_none_of_what_is_asked_now_scores_low() -> None:
-    """The kettle's filter answers a question on it surely, and one on its noise not."""
+def test_an_entry_without_the_terms_asked_now_scores_low() -> None:
+    """The entry on the kettle's filter answers a question on it, and not one on the kettle's noise."""
     before = after("kt-2040-s which filter")
     assert INDEX.search("which limescale filter?", previous=before)[0].score > 0.5
     assert INDEX.search("and how noisy is it?", previous=before)[0].score < 0.35
@@ -111,11 +112,11 @@ def test_an_entry_that_has_none_of_what_is_asked_now_scores_low() -> None:
         ("and my parcel has not arrived after two weeks although tracking says so", Lean.NOT),
     ],
 )
-def test_what_leans_is_told_by_its_words(question: str, lean: Lean) -> None:
+def test_a_follow_up_is_detected_by_its_words(question: str, lean: Lean) -> None:
     assert lean_of(question, TermExtractor().weights(question), 0.1) is lean
 
 
-def test_what_is_found_surely_by_itself_does_not_lean() -> None:
+def test_a_question_with_a_confident_hit_is_no_follow_up() -> None:
     for question, surely in (("and the opening hours?", 0.45), ("and how do I reset it, my password?", 0.85)):
         weights = TermExtractor().weights(question)
         assert lean_of(question, weights, surely - 0.01) is Lean.OPENLY
@@ -123,7 +124,7 @@ def test_what_is_found_surely_by_itself_does_not_lean() -> None:
 
 
 @given(st.text(), st.floats(min_value=0, max_value=1))
-def test_any_text_either_leans_or_not(question: str, score: float) -> None:
+def test_any_text_is_classified_as_follow_up_or_not(question: str, score: float) -> None:
     weights = TermExtractor().weights(question)
     assert isinstance(lean_of(question, weights, score), Lean)
     assert content_words(weights) >= 0
@@ -133,7 +134,7 @@ terms = st.dictionaries(st.text(min_size=1, max_size=4), st.floats(min_value=0.1
 
 
 @given(terms, terms, terms)
-def test_joined_terms_are_all_there_and_the_own_ones_count_no_less(
+def test_joined_terms_include_all_and_own_terms_count_no_less(
     own: dict[str, float], previous: dict[str, float], grounding: dict[str, float]
 ) -> None:
     joined = with_previous(own, previous, grounding)

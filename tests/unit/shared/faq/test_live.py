@@ -1,4 +1,4 @@
-"""A changed FAQ file takes the old one's place; a bad one is said once and changes nothing."""
+"""A changed FAQ file replaces the loaded one; an invalid one is logged once and changes nothing."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ WHOLE = json.dumps(
 
 
 def put(path: Path, content: str | bytes | None) -> None:
-    """None: the file is gone."""
+    """None deletes the file."""
     if content is None:
         path.unlink(missing_ok=True)
     else:
@@ -46,7 +46,7 @@ def replace_keeping_time_and_size(path: Path, answer: str) -> None:
 
 
 async def looked(faq: LiveFaq) -> None:
-    """Two looks: a change counts once it has been seen twice."""
+    """Check twice: a change counts once it has been seen twice."""
     await faq.look()
     await faq.look()
 
@@ -76,16 +76,14 @@ async def test_a_changed_file_is_served(path: Path) -> None:
 
 
 async def test_a_file_replaced_by_one_of_the_same_size_and_time_is_served(path: Path) -> None:
-    """As `cp -p` and `mv`, or a mounted ConfigMap, replace it."""
+    """`cp -p` with `mv`, or a mounted ConfigMap, replaces it like this."""
     faq = LiveFaq(FaqSettings(path=path))
     replace_keeping_time_and_size(path, "At ten..")
     await looked(faq)
     assert answer_of(faq) == "At ten.."
 
 
-async def test_a_file_that_comes_into_the_folder_is_served_and_one_that_leaves_it_not(
-    tmp_path: Path, path: Path
-) -> None:
+async def test_a_file_added_to_the_folder_is_served_and_a_removed_one_is_not(tmp_path: Path, path: Path) -> None:
     faq = LiveFaq(FaqSettings(path=tmp_path))
     put(tmp_path / "zh.json", WHOLE.replace('"en"', '"zh"').replace(QUESTION, "几点开门？"))
     await looked(faq)
@@ -102,7 +100,7 @@ async def test_an_unchanged_file_is_not_read_again(path: Path) -> None:
     assert faq.index is index
 
 
-async def test_a_file_that_is_being_written_is_left_alone_until_it_rests(path: Path) -> None:
+async def test_a_file_being_written_is_not_read_until_it_is_unchanged(path: Path) -> None:
     faq = LiveFaq(FaqSettings(path=path))
     failed = reloads("failed")
     whole = WHOLE.replace("nine", "eleven")
@@ -119,7 +117,7 @@ async def test_a_file_that_is_being_written_is_left_alone_until_it_rests(path: P
     "content",
     [b"[", b"[]", "[]".encode("utf-16"), json.dumps([{"id": "x", "topic": "y"}]).encode(), b"\xff", b""],
 )
-async def test_a_bad_file_is_said_once_and_the_old_faq_stays(path: Path, content: bytes) -> None:
+async def test_an_invalid_file_is_logged_once_and_the_old_faq_stays(path: Path, content: bytes) -> None:
     faq = LiveFaq(FaqSettings(path=path))
     failed = reloads("failed")
     put(path, content)
@@ -135,7 +133,7 @@ async def test_a_bad_file_is_said_once_and_the_old_faq_stays(path: Path, content
     assert answer_of(faq) == "At noon."
 
 
-async def test_a_file_that_is_gone_leaves_the_old_faq(path: Path) -> None:
+async def test_a_deleted_file_keeps_the_old_faq(path: Path) -> None:
     faq = LiveFaq(FaqSettings(path=path))
     put(path, None)
     with structlog.testing.capture_logs() as lines:
@@ -145,14 +143,14 @@ async def test_a_file_that_is_gone_leaves_the_old_faq(path: Path) -> None:
     assert answer_of(faq) == "At nine."
 
 
-def test_a_process_does_not_start_with_a_bad_file(path: Path) -> None:
+def test_a_process_does_not_start_with_an_invalid_file(path: Path) -> None:
     path.write_text("[")
     with pytest.raises(SettingsError, match="truncated"):
         LiveFaq(FaqSettings(path=path))
 
 
-async def test_searches_go_on_while_a_new_index_is_made(path: Path) -> None:
-    """The loop runs on, and each search finds the old answer or the new one."""
+async def test_searches_continue_while_a_new_index_is_built(path: Path) -> None:
+    """The event loop is not blocked, and each search finds the old answer or the new one."""
     faq = LiveFaq(FaqSettings(path=path))
     write(path, "At six.")
     await faq.look()
@@ -167,7 +165,7 @@ async def test_searches_go_on_while_a_new_index_is_made(path: Path) -> None:
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.lists(st.sampled_from(["good", "bad", "gone", "look"]), max_size=12))
-def test_whatever_happens_to_the_file_the_last_good_faq_answers(tmp_path: Path, steps: list[str]) -> None:
+def test_the_last_valid_faq_answers_whatever_happens_to_the_file(tmp_path: Path, steps: list[str]) -> None:
     path = tmp_path / "faq.json"
     write(path, "At 0.")
 
@@ -192,7 +190,7 @@ def test_whatever_happens_to_the_file_the_last_good_faq_answers(tmp_path: Path, 
     assert actual == wanted
 
 
-def test_a_fingerprint_tells_files_apart(tmp_path: Path) -> None:
+def test_a_fingerprint_distinguishes_files(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text("1")
     one = fingerprint(tmp_path)
     (tmp_path / "b.txt").write_text("no FAQ")

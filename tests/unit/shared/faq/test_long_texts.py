@@ -1,4 +1,6 @@
-"""A question is read before its tokens are counted, on an event loop: of any text only so much, and each line once."""
+"""A question is read on the event loop before its tokens are counted: only a bounded part of any text, each
+line once.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Any, SupportsIndex, overload
@@ -15,7 +17,7 @@ from shared.faq.words.fold import MAX_CHARS, fold, plain
 
 FAQ = FaqIndex.load()
 HEAD, TAIL = "How do I return an item? " * 200, " Can I talk to a person, please?" * 200
-# Each was read for seconds, or has a part that a pattern may be tried at again and again.
+# Each took seconds, or has a part at which a pattern may be tried repeatedly.
 PIECES: tuple[str, ...] = (
     "--\n",
     "|\n",
@@ -56,7 +58,7 @@ READERS: dict[str, Callable[[str], Any]] = {
 
 @pytest.mark.parametrize("piece", PIECES)
 @pytest.mark.parametrize("reader", READERS)
-def test_middle_of_a_long_text_is_not_read(reader: str, piece: str) -> None:
+def test_the_middle_of_a_long_text_is_not_read(reader: str, piece: str) -> None:
     middle = piece * (60_000 // len(piece))
     read = READERS[reader]
     assert read(HEAD + middle + TAIL) == read(f"{HEAD}\n{TAIL}"[: MAX_CHARS // 2] + "?" * MAX_CHARS + TAIL)
@@ -69,13 +71,13 @@ def test_plain_text_is_bounded(piece: str) -> None:
 
 @pytest.mark.parametrize("mark", ["\n", "<br>", "é", "我"])
 @pytest.mark.parametrize("space", [" ", "\t", "\u00a0", "\u3000", " \t"])
-def test_run_of_spaces_is_two(space: str, mark: str) -> None:
-    """Patterns that begin with spaces are tried at each: a run of 2,000 took seconds."""
+def test_a_run_of_spaces_becomes_two(space: str, mark: str) -> None:
+    """Patterns that begin with spaces are tried at each one: a run of 2,000 took seconds."""
     assert "   " not in plain(f"x{mark}a{space * 2_000}b")
 
 
 class Visited(list[str]):
-    """Lines that count how many of them are looked at or copied."""
+    """Lines that count how many of them are read or copied."""
 
     num = 0
 
@@ -94,7 +96,7 @@ class Visited(list[str]):
 
 
 @pytest.mark.parametrize("piece", [piece for piece in PIECES if "\n" in piece])
-def test_each_line_of_a_mail_is_looked_at_a_few_times(piece: str) -> None:
+def test_each_line_of_a_mail_is_read_a_few_times_at_most(piece: str) -> None:
     lines = Visited(("Hello\n" + piece * 1_000).split("\n"))
     mail._own(lines)
     assert lines.num < 40 * len(lines)

@@ -1,4 +1,4 @@
-"""Two questions in one message are both found; a message that asks one thing is left whole."""
+"""Both questions of one message are found; a message with one question is not split."""
 
 import itertools
 
@@ -36,11 +36,11 @@ INDEX = FaqIndex.load()
         ("", 1),
     ],
 )
-def test_a_message_is_split_where_it_asks_something_else(text: str, parts: int) -> None:
+def test_a_message_is_split_before_its_second_question(text: str, parts: int) -> None:
     assert len(parts_of(text)) == parts
 
 
-def test_a_story_goes_with_the_question_that_it_leads_to() -> None:
+def test_a_story_stays_with_the_question_that_it_leads_to() -> None:
     assert parts_of("My lamp LN-7715-G is dim. How do I charge it? Can I pay later?") == [
         "My lamp LN-7715-G is dim. How do I charge it?",
         "Can I pay later?",
@@ -48,8 +48,8 @@ def test_a_story_goes_with_the_question_that_it_leads_to() -> None:
 
 
 @pytest.mark.parametrize("questions", [ENGLISH_QUESTIONS, CHINESE_QUESTIONS], ids=["english", "chinese"])
-def test_both_entries_of_two_questions_come_among_the_first_three(questions: tuple[tuple[str, str], ...]) -> None:
-    """Neighbours of the table joined, where each is found by itself."""
+def test_both_entries_of_two_questions_are_among_the_first_three(questions: tuple[tuple[str, str], ...]) -> None:
+    """Adjacent questions of the table are joined if each is found by itself."""
     surely = [
         (text, wanted) for text, wanted in questions if (hits := INDEX.search(text, k=1)) and hits[0].entry.id == wanted
     ]
@@ -61,14 +61,14 @@ def test_both_entries_of_two_questions_come_among_the_first_three(questions: tup
     assert both / len(pairs) >= 0.85
 
 
-def test_the_hits_of_each_question_are_told_apart() -> None:
+def test_the_hits_of_each_question_are_separate() -> None:
     found = INDEX.find("How do I reset my password? And do you deliver on weekends?")
     assert [hits[0].entry.id for hits in found.parts] == ["account-password", "delivery-weekend"]
     assert {hit.entry.id for hit in found.hits[:2]} == {"account-password", "delivery-weekend"}
     assert INDEX.find("How do I reset my password?").parts == ()
 
 
-def test_a_second_question_may_lean_on_the_first() -> None:
+def test_a_second_question_may_be_a_follow_up_of_the_first() -> None:
     """Alone it finds how long a coupon is valid."""
     found = INDEX.find("Can I pay with a gift card? And when does it expire?")
     assert [hits[0].entry.id for hits in found.parts] == ["gift-card-use"] * 2
@@ -76,27 +76,27 @@ def test_a_second_question_may_lean_on_the_first() -> None:
 
 
 def test_a_message_that_one_entry_covers_is_one_question() -> None:
-    """The entry asks both itself."""
+    """The entry itself contains both questions."""
     found = INDEX.find("How do I charge the lantern LN-7715-G, and how long does it last then?")
     assert (found.hits[0].entry.id, found.parts) == ("product-charging-ln-7715-g", ())
 
 
 @pytest.mark.parametrize("run", [" ", ",", "，", ", ", "，、", " and ", "？", "? ", "\n", "a ", "怎", "and also, "])
 @pytest.mark.timeout(10)
-def test_a_run_of_anything_takes_no_time(run: str) -> None:
-    """Searched anew from each of its characters, 60,000 blanks would take minutes."""
+def test_a_long_run_of_one_character_takes_linear_time(run: str) -> None:
+    """If each character started another search, 60,000 blanks would take minutes."""
     run *= 60_000
     assert 1 <= len(parts_of(f"How do I return it{run}what does it cost")) <= MOST_PARTS
     assert 1 <= len(parts_of(run)) <= MOST_PARTS
 
 
 @pytest.mark.parametrize("run", [" ", ",", "， ", "、，"])
-def test_runs_of_blanks_and_commas_join_as_one_does(run: str) -> None:
+def test_runs_of_blanks_and_commas_join_like_a_single_one(run: str) -> None:
     assert len(parts_of(f"我想退货{run * 40}另外发票怎么开")) == 2
     assert len(parts_of(f"How do I return it{run * 40} and when do I get my money back?")) == 2
 
 
-def test_of_a_long_message_the_ends_count() -> None:
+def test_only_the_ends_of_a_long_message_are_split() -> None:
     story = "So I waited for the parcel. " * 40
     first, last = "How do I return it?", "And when do I get my money back?"
     assert len(parts_of(f"{first} {story}{last}")) == 2
@@ -104,7 +104,7 @@ def test_of_a_long_message_the_ends_count() -> None:
 
 
 @given(st.text(alphabet="ab ?.!,，。？；\n另外还有and alsohow怎么", max_size=120))
-def test_parts_hold_the_message_s_letters_and_nothing_else(text: str) -> None:
+def test_the_parts_contain_exactly_the_messages_letters(text: str) -> None:
     parts = parts_of(text)
     assert 1 <= len(parts) <= MOST_PARTS
     letters = iter(char for char in text if char.isalnum())

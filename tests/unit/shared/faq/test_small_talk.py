@@ -1,4 +1,4 @@
-"""A greeting, thanks or a farewell is returned; whoever asks anything besides is answered."""
+"""A greeting, thanks or a farewell is returned; a message that also asks something is answered."""
 
 from typing import get_args
 
@@ -86,7 +86,7 @@ from tests.support.samples.faq_questions import CHINESE_QUESTIONS, ENGLISH_QUEST
         ("", None),
     ],
 )
-def test_small_talk_is_told_from_questions(text: str, kind: Kind | None) -> None:
+def test_small_talk_is_distinguished_from_questions(text: str, kind: Kind | None) -> None:
     assert small_talk(text) == kind
 
 
@@ -96,7 +96,7 @@ def test_no_shop_question_is_small_talk() -> None:
 
 
 @given(st.lists(st.sampled_from(["hi", "thanks", "bye", "ok", "你好", "谢谢", " ", "!", "的", "a"])).map("".join))
-def test_a_long_text_is_none_and_a_short_one_takes_no_time(text: str) -> None:
+def test_a_long_text_is_no_small_talk_and_a_short_one_takes_little_time(text: str) -> None:
     assert small_talk(text + "x" * MAX_CHARS) is None
     small_talk(text)
 
@@ -105,7 +105,7 @@ def test_a_long_text_is_none_and_a_short_one_takes_no_time(text: str) -> None:
     "piece", ["哈", "嗯", "哦", "好的", "辛苦了", "谢谢你", "好吧", "good bye ", "no thanks ", "haha "]
 )
 @pytest.mark.timeout(10)
-def test_what_can_be_cut_in_many_ways_takes_no_time(piece: str) -> None:
+def test_a_text_with_many_possible_splits_takes_little_time(piece: str) -> None:
     times = (MAX_CHARS - 1) // len(piece)
     assert small_talk(piece * times) is not None
     assert small_talk(piece * times + "退") is None

@@ -1,4 +1,4 @@
-"""However a text is typed, each of its readers reads the same: each way of typing x each reader."""
+"""Every reader normalises a text in the same way: each way of typing with each reader."""
 
 import json
 import re
@@ -43,7 +43,7 @@ def _wrapped(form: str) -> Typed:
 
 
 def _styled(first: int) -> Typed:
-    """Return a function that writes the letters of a text as those from code point `first` on."""
+    """Return a function that maps a text's letters to the alphabet starting at code point `first`."""
     return lambda text: re.sub("[a-zA-Z]", lambda one: chr(first + ord(one[0].lower()) - ord("a")), text)
 
 
@@ -156,7 +156,7 @@ WAYS: Final[dict[str, Typed]] = {
 INDEX: Final = FaqIndex.load()
 
 
-def test_the_lists_of_mail_phrases_are_in_the_form_in_which_mails_are_read() -> None:
+def test_the_mail_phrases_are_stored_in_normalised_form() -> None:
     phrases = json.loads(Path(fold.__code__.co_filename).with_name("mail.json").read_text("utf-8"))
     every = [phrase for of_a_kind in phrases.values() for phrase in of_a_kind]
     assert [phrase for phrase in every if plain_entry(phrase) != phrase] == []
@@ -176,7 +176,7 @@ QUESTIONS: Final = (
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_search_finds_the_same_as_surely(typed: Typed, question: str) -> None:
+def test_search_finds_a_restyled_text_with_the_same_score(typed: Typed, question: str) -> None:
     found, hits = INDEX.search(question), INDEX.search(typed(question))
     assert hits == found
     assert sureness_of(hits) == sureness_of(found)
@@ -185,7 +185,7 @@ def test_search_finds_the_same_as_surely(typed: Typed, question: str) -> None:
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_an_embedding_is_of_the_same_text(typed: Typed, question: str) -> None:
+def test_a_restyled_text_has_the_same_embedding(typed: Typed, question: str) -> None:
     read: list[str] = []
 
     def encode(texts: list[str]) -> NDArray[np.float32]:
@@ -201,18 +201,18 @@ def test_an_embedding_is_of_the_same_text(typed: Typed, question: str) -> None:
 @pytest.mark.parametrize(
     ("text", "language"), [("thank you", "en"), ("are you a bot?", "en"), ("谢谢你", "zh"), ("你是机器人吗", "zh")]
 )
-def test_small_talk_and_its_language_are_the_same(typed: Typed, text: str, language: Language) -> None:
+def test_small_talk_and_its_language_do_not_depend_on_typing(typed: Typed, text: str, language: Language) -> None:
     assert small_talk(typed(text)) == small_talk(text) is not None
     assert detect_language(typed(text)) == language
 
 
 @pytest.mark.parametrize("text", ["I want to talk to a person", "how do i reach a person", "转人工客服", "找真人"])
-def test_a_wish_for_a_person_is_the_same(typed: Typed, text: str) -> None:
+def test_a_wish_for_a_person_does_not_depend_on_typing(typed: Typed, text: str) -> None:
     assert wants_person(typed(text))
 
 
 @pytest.mark.parametrize("text", ["card declined wtf", "Wie lange dauert die Lieferung?", "how do i do that"])
-def test_a_foreign_language_is_the_same(typed: Typed, text: str) -> None:
+def test_a_foreign_language_is_detected_in_any_typing(typed: Typed, text: str) -> None:
     assert seems_foreign(typed(text)) == seems_foreign(text)
 
 
@@ -221,7 +221,7 @@ def test_a_foreign_language_is_the_same(typed: Typed, text: str) -> None:
     ("language", "question", "answer"),
     [("en", "How long is the warranty?", "Two years."), ("zh", "优惠码怎么用？", "结账时输入优惠码。")],
 )
-def test_a_file_s_texts_are_found_as_if_typed_plainly(
+def test_texts_of_a_file_are_found_as_if_typed_plainly(
     tmp_path: Path, way: str, language: Language, question: str, answer: str
 ) -> None:
     def write(typed: Typed) -> FaqIndex:
@@ -239,7 +239,7 @@ def test_a_file_s_texts_are_found_as_if_typed_plainly(
         assert [hit.score for hit in index.search(asked)] == [hit.score for hit in plainly.search(asked)] != []
 
 
-def test_each_question_of_the_faq_is_found_in_traditional_characters() -> None:
+def test_each_faq_question_is_found_in_traditional_characters() -> None:
     turn = CHARACTERS["Traditional characters"]
     questions = [(entry, text) for entry in INDEX.entries for text in entry.wordings if entry.language == "zh"]
     assert len({entry.id for entry, _ in questions}) == 90
@@ -284,12 +284,12 @@ def test_each_question_of_the_faq_is_found_in_traditional_characters() -> None:
         (f"{_LEGAL}", f"{_LEGAL}"),
     ],
 )
-def test_what_is_read_of_a_text(text: str, read: str) -> None:
+def test_a_text_is_normalised_as_listed(text: str, read: str) -> None:
     assert plain(text) == read
 
 
 @given(st.text(alphabet=st.sampled_from("ab1@<>&;:/!-[]p \n>\u00ad優唔点")) | st.text())
-def test_any_text_is_read_and_never_as_nothing(text: str) -> None:
+def test_any_text_is_normalised_and_none_becomes_empty(text: str) -> None:
     read = plain(text)
     assert plain(read) is read
     assert "\r" not in read
@@ -320,11 +320,11 @@ def test_any_text_is_read_and_never_as_nothing(text: str) -> None:
     ],
 )
 @pytest.mark.timeout(5)
-def test_a_text_made_to_be_slow_is_not(piece: str) -> None:
+def test_a_text_built_to_be_slow_is_read_quickly(piece: str) -> None:
     for text in (piece * 6_000, "x<br>" + piece * 6_000):
         fold(text)
 
 
 @pytest.mark.parametrize("tag", ["script", "style", "title", "template", "head"])
-def test_an_element_that_never_ends_hides_nothing(tag: str) -> None:
+def test_an_unclosed_element_hides_no_text(tag: str) -> None:
     assert plain(f"<b>It</b> says <{tag}> error. How do I pay?") == f"It says <{tag}> error. How do I pay?"

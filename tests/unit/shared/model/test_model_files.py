@@ -1,4 +1,4 @@
-"""Of every file that a model is made of, each kind of lie in it is refused, and nothing of it is deserialised."""
+"""Every kind of invalid content in each model file is refused, and no file is deserialised."""
 
 import shutil
 from collections.abc import Callable
@@ -15,14 +15,14 @@ from tests.unit.workers.graph.sources.test_safetensors_files import SAFETENSORS,
 
 Refuse = Callable[[str, Path], None]
 
-EVERY = 8  # in the ordinary suite, where each kind is a test of its own besides
+EVERY = 8  # in the ordinary suite, where each kind is also a separate test
 
 
 @pytest.mark.promise(20)
-def test_every_kind_of_lying_file_is_refused_before_it_is_deserialised(
+def test_every_kind_of_invalid_file_is_refused_before_it_is_deserialised(
     tmp_path: Path, prepared: Path, reliability: Reliability
 ) -> None:
-    """A refusal that does not come, or a mark that an unpickled file leaves, fails it at that kind."""
+    """The test fails at a kind that is not refused, or whose unpickled file leaves a mark."""
     sources: list[tuple[Refuse, str]] = [
         *((refuse_safetensors, what) for what in SAFETENSORS),
         *((refuse_gguf, what) for what in GGUF),

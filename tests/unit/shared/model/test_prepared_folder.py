@@ -1,4 +1,4 @@
-"""A prepared folder that is not as its manifest says is refused in one line, before anything in it is parsed."""
+"""A prepared folder that differs from its manifest is refused in one line, before any of it is parsed."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def rewrite(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
 
 
 def move_out(folder: Path, name: str) -> None:
-    """The file lies elsewhere, and a link to it here."""
+    """Move the file elsewhere and leave a link to it."""
     elsewhere = folder.parent / "elsewhere"
     shutil.move(folder / name, elsewhere)
     (folder / name).symlink_to(elsewhere)
@@ -94,14 +94,12 @@ def refuse_tampered(what: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("what", TAMPERED)
-def test_a_folder_that_is_not_as_its_manifest_says_is_refused_before_anything_is_parsed(
-    folder: Path, what: str
-) -> None:
+def test_a_folder_that_differs_from_its_manifest_is_refused_before_parsing(folder: Path, what: str) -> None:
     refuse_tampered(what, folder)
 
 
 def test_a_worker_compares_the_sha256_before_it_loads(folder: Path) -> None:
-    """The control first: as it was prepared it is loaded."""
+    """The control first: an unchanged folder is loaded."""
     settings = Settings.model_validate(
         {"model": {"dir": folder}, "worker": {"max_length": 64, "slots": 1, "threads": 1}}
     )
@@ -111,7 +109,7 @@ def test_a_worker_compares_the_sha256_before_it_loads(folder: Path) -> None:
         load_model(settings)
 
 
-def test_a_gateway_compares_the_sha256_of_the_tokenizer_that_it_reads(folder: Path) -> None:
+def test_a_gateway_compares_the_sha256_of_its_tokenizer(folder: Path) -> None:
     assert Tokenizer.load(folder).vocab_size > 0
     flip(folder / TOKENIZER)
     with pytest.raises(ModelError, match="sha256"):

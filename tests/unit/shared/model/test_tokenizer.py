@@ -1,4 +1,4 @@
-"""Text round-trips through token ids, and can never say what only the service may say."""
+"""Text round-trips through token ids and never yields a special token."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,7 +14,7 @@ TOKENIZER = Tokenizer.byte_level()
 
 
 @given(st.text())
-def test_bytes_come_back_as_they_went(text: str) -> None:
+def test_bytes_round_trip(text: str) -> None:
     ids = TOKENIZER.encode_text(text)
     assert TOKENIZER.decode_bytes(ids) == text.encode()
     assert b"".join(TOKENIZER.token_bytes(token_id) for token_id in ids) == text.encode()
@@ -46,7 +46,7 @@ def test_merges_and_added_words_are_used() -> None:
     assert tokenizer.decode_bytes([8, 3]) == "你好ab".encode()
 
 
-def test_threads_may_share_it() -> None:
+def test_threads_may_share_a_tokenizer() -> None:
     texts = [f"text {number} " * 20 for number in range(200)]
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(TOKENIZER.encode_text, texts)) == [TOKENIZER.encode_text(text) for text in texts]

@@ -1,4 +1,4 @@
-"""After a failure Redis is left alone for a while, whatever the wall clock says meanwhile."""
+"""After a failure Redis is not called for a while, even if the wall clock changes."""
 
 import asyncio
 import socket
@@ -26,7 +26,7 @@ async def failure() -> str:
 
 @pytest.fixture
 def times(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """`wall_s` and `steady_s` are what the clocks say."""
+    """`wall_s` and `steady_s` are the two clocks' readings."""
     times = SimpleNamespace(wall_s=1e9, steady_s=1_000.0)
     monkeypatch.setattr(CLOCKS.get(), "wall_s", lambda: times.wall_s)
     monkeypatch.setattr(CLOCKS.get(), "monotonic_s", lambda: times.steady_s)
@@ -38,7 +38,7 @@ def calls() -> RedisCalls:
     return RedisCalls(RedisSettings(), tells=False)
 
 
-async def test_it_is_left_alone_for_as_long_as_set(calls: RedisCalls, times: SimpleNamespace) -> None:
+async def test_redis_is_not_called_for_the_configured_pause(calls: RedisCalls, times: SimpleNamespace) -> None:
     with pytest.raises(StoreUnavailable):
         await calls.bounded(failure())
     with pytest.raises(StoreUnavailable, match="not called for a moment"):
@@ -47,14 +47,14 @@ async def test_it_is_left_alone_for_as_long_as_set(calls: RedisCalls, times: Sim
     assert await calls.bounded(answer()) == "here"
 
 
-async def test_who_must_know_asks_all_the_same(calls: RedisCalls, times: SimpleNamespace) -> None:
+async def test_a_call_that_must_know_ignores_the_pause(calls: RedisCalls, times: SimpleNamespace) -> None:
     with pytest.raises(StoreUnavailable):
         await calls.bounded(failure())
     assert await calls.bounded(answer(), at_once=True) == "here"
     assert await calls.bounded(answer()) == "here"
 
 
-async def test_a_wall_clock_that_is_put_back_does_not_keep_it_alone_for_longer(
+async def test_setting_the_wall_clock_back_does_not_lengthen_the_pause(
     calls: RedisCalls, times: SimpleNamespace
 ) -> None:
     with pytest.raises(StoreUnavailable):
@@ -67,8 +67,8 @@ async def full() -> str:
     raise OutOfMemoryError("command not allowed when used memory > 'maxmemory'.")
 
 
-async def test_one_that_is_full_is_read_all_the_same_and_told_now_and_then(times: SimpleNamespace) -> None:
-    """It takes no writes until something has expired."""
+async def test_a_full_redis_is_still_read_and_reported_now_and_then(times: SimpleNamespace) -> None:
+    """It accepts no writes until something has expired."""
     calls = RedisCalls(RedisSettings(), tells=True)
     with capture_logs() as lines:
         for later_s in (0, 1, 58, 2):
@@ -79,8 +79,8 @@ async def test_one_that_is_full_is_read_all_the_same_and_told_now_and_then(times
     assert [line["event"] for line in lines] == ["redis_full"] * 2
 
 
-async def test_what_redis_said_while_this_process_stood_still_is_heard() -> None:
-    """The answer and the end of the waiting come in one turn of the loop."""
+async def test_an_answer_that_arrived_while_the_process_was_frozen_counts() -> None:
+    """The answer and the timeout arrive in the same turn of the loop."""
     calls = RedisCalls(RedisSettings(timeout_ms=10), tells=False)
     ours, redis = socket.socketpair()
     ours.setblocking(False)
@@ -99,7 +99,7 @@ async def test_what_redis_said_while_this_process_stood_still_is_heard() -> None
             assert await calls.bounded(answered()) == b"here"
 
 
-async def test_one_that_says_nothing_is_given_up_in_time() -> None:
+async def test_a_silent_redis_times_out() -> None:
     calls = RedisCalls(RedisSettings(timeout_ms=10), tells=False)
     never = asyncio.get_running_loop().create_future()
     with pytest.raises(StoreUnavailable, match="TimeoutError"):

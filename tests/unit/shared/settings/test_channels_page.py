@@ -1,4 +1,4 @@
-"""docs/channels.md: the lines that an operator types are settings of a gateway."""
+"""docs/channels.md: the lines that an operator types are gateway settings."""
 
 import re
 import subprocess
@@ -19,7 +19,7 @@ SHOW = "from shared.settings import load_settings as s; c, h = s().chatwoot, s()
         (BLOCKS[1], "h.webhook_url, len(h.webhook_key())", "https://desk.example/replyline 32"),
     ],
 )
-def test_the_lines_are_settings(tmp_path: Path, block: str, shown: str, told: str) -> None:
+def test_the_documented_lines_are_settings(tmp_path: Path, block: str, shown: str, told: str) -> None:
     """The command itself runs elsewhere (tests/integration)."""
     script = f'replyline() {{ test "$*" = "topics create"; }}\n{block}\n{sys.executable} -c "{SHOW.format(shown)}"'
     env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "BOT_TOKEN": "t", "BOT_SECRET": "x"}

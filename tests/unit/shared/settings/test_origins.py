@@ -1,4 +1,4 @@
-"""Which pages may connect: compared as browsers write them, character by character."""
+"""Which origins may connect: compared character by character, as browsers write them."""
 
 import pytest
 
@@ -47,18 +47,18 @@ def test_an_origin_that_a_browser_sends_may_be_listed(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("origin", NOT_SERIALIZED)
-def test_what_no_browser_sends_is_refused_in_the_settings(origin: str) -> None:
-    """It would never match, and whoever wrote it would believe it did."""
+def test_an_origin_that_no_browser_sends_is_refused_in_the_settings(origin: str) -> None:
+    """It would never match, although the operator would expect it to."""
     assert not is_serialized_origin(origin)
     with pytest.raises(SettingsError, match="is not an origin: write scheme://host") as refusal:
         load_settings(gateway={"allowed_origins": (origin,)})
     assert "REPLYLINE_GATEWAY__ALLOWED_ORIGINS" in str(refusal.value)
 
 
-def test_without_a_list_any_page_may_connect_and_without_the_header_it_is_no_page() -> None:
+def test_without_a_list_any_page_may_connect_and_a_missing_header_is_no_page() -> None:
     assert origin_may_connect(["https://any.example"], ())
     assert origin_may_connect([], ("https://shop.example",))
 
 
-def test_two_origins_are_as_good_as_none() -> None:
+def test_two_origin_headers_count_as_none() -> None:
     assert not origin_may_connect(["https://shop.example"] * 2, ("https://shop.example",))

@@ -1,4 +1,4 @@
-"""How Kafka and Redis are reached is decided by settings that fit together; a password is never shown."""
+"""Settings decide how Kafka and Redis are reached and must agree with each other; a password is never shown."""
 
 import ssl
 from pathlib import Path
@@ -82,12 +82,12 @@ def refused(**settings: Any) -> str:
         ({"tls_cert": "mine.pem"}, ["kafka.tls_cert", "kafka.security=plaintext", "ssl"]),
     ],
 )
-def test_what_contradicts_itself_is_refused_in_one_line(kafka: dict[str, str], words: list[str]) -> None:
+def test_contradictory_settings_are_refused_in_one_line(kafka: dict[str, str], words: list[str]) -> None:
     message = refused(kafka=kafka)
     assert all(word in message for word in words), message
 
 
-def test_two_passwords_are_one_too_many(password_file: Path) -> None:
+def test_two_sources_for_one_password_are_refused(password_file: Path) -> None:
     url = f"redis://gateway:{PASSWORD}@host/0"
     for given_twice in (url, f"redis://host/0?password={PASSWORD}"):
         assert "remove one of them" in refused(redis={"url": given_twice, "password_file": password_file})
@@ -100,20 +100,20 @@ def test_a_certificate_needs_its_own_key(authority: Authority) -> None:
     assert load_settings(kafka={**kafka, "tls_key": key}).kafka.tls_key == key
 
 
-def test_an_authority_that_redis_cannot_use_is_one_line(authority: Authority) -> None:
+def test_a_ca_file_that_redis_cannot_use_is_refused_in_one_line(authority: Authority) -> None:
     assert "does not begin with rediss://" in refused(redis={"url": "redis://host/0", "tls_ca": authority.ca})
     assert "no PEM certificate" in refused(redis={"url": "rediss://host/0", "tls_ca": __file__})
     nowhere = refused(redis={"url": "rediss://host/0", "tls_ca": "/nowhere/ca.pem"})
     assert "REPLYLINE_REDIS__TLS_CA='/nowhere/ca.pem': No such file" in nowhere
 
 
-def test_a_url_that_is_none_is_one_line_without_its_password() -> None:
+def test_an_invalid_url_is_refused_in_one_line_without_its_password() -> None:
     with pytest.raises(SettingsError, match=r"^REPLYLINE_REDIS__URL='http://me:\*\*\*@host'[^\n]*$") as caught:
         blocking_redis(RedisSettings(url=f"http://me:{PASSWORD}@host"), timeout_ms=1)
     assert PASSWORD not in str(caught.value)
 
 
-def test_every_client_gets_what_it_takes_to_be_let_in(authority: Authority, password_file: Path) -> None:
+def test_every_client_gets_the_credentials_it_needs(authority: Authority, password_file: Path) -> None:
     assert connection_options(KafkaSettings()) == {
         "bootstrap_servers": "127.0.0.1:9092",
         "security_protocol": "PLAINTEXT",
@@ -132,7 +132,7 @@ def test_every_client_gets_what_it_takes_to_be_let_in(authority: Authority, pass
     }
 
 
-def test_a_password_is_read_anew_by_each_client(password_file: Path) -> None:
+def test_each_client_reads_the_password_file_again(password_file: Path) -> None:
     settings = KafkaSettings(security="sasl_plaintext", username="gateway", password_file=password_file)
     password_file.write_text("the next one")
     assert connection_options(settings)["sasl_plain_password"] == "the next one"
@@ -153,8 +153,10 @@ def test_a_password_is_read_anew_by_each_client(password_file: Path) -> None:
         (KafkaConnectionError("closed"), ["closes the connection", "kafka.security=sasl_ssl"]),
     ],
 )
-def test_a_refusal_is_told_with_what_to_check(error: Exception, words: list[str], password_file: Path) -> None:
-    """One line, that neither says that nobody is there nor holds the password."""
+def test_a_refused_login_is_reported_with_what_to_check(
+    error: Exception, words: list[str], password_file: Path
+) -> None:
+    """It is one line that neither reports a missing server nor contains the password."""
     told = refusal(error, KafkaSettings(**LOGIN, password_file=password_file), "broker:9093")
     assert told is not None
     assert all(word in told for word in ["broker:9093", *words]), told
@@ -163,18 +165,18 @@ def test_a_refusal_is_told_with_what_to_check(error: Exception, words: list[str]
 
 
 @pytest.mark.parametrize("error", [ConnectionRefusedError(111, "refused"), TimeoutError(), OSError("no route")])
-def test_that_nobody_is_there_is_no_refusal(error: Exception) -> None:
+def test_a_missing_server_is_not_reported_as_a_refusal(error: Exception) -> None:
     assert refusal(error, KafkaSettings(), "broker:9092") is None
 
 
-def test_what_the_acls_do_not_allow_is_told_with_where_they_are(password_file: Path) -> None:
+def test_a_missing_acl_right_is_reported_with_the_page_that_lists_it(password_file: Path) -> None:
     error: KafkaError = TopicAuthorizationFailedError("chat.replies")
     told = unauthorized(error, KafkaSettings(**LOGIN, password_file=password_file), "read")
     assert "user 'gateway' to read the topic chat.replies: see replyline topics acls" in told
 
 
 def test_passwords_are_shown_nowhere(monkeypatch: pytest.MonkeyPatch, password_file: Path) -> None:
-    """Not in the settings' text, nor in the list of them, nor where another setting is wrong."""
+    """They are missing from the settings' text, from their list, and from errors about other settings."""
     redis_url = f"redis://gateway:{PASSWORD}@host:6379/0"
     for name, value in (("SECURITY", "sasl_ssl"), ("USERNAME", "gateway"), ("PASSWORD_FILE", str(password_file))):
         monkeypatch.setenv(f"{PREFIX}KAFKA__{name}", value)
@@ -199,7 +201,7 @@ def test_passwords_are_shown_nowhere(monkeypatch: pytest.MonkeyPatch, password_f
 
 @pytest.mark.parametrize("mark", "/?#[]")
 @pytest.mark.parametrize("form", ["{0}{1}", "{1}{0}", "12{1}{0}", "{0}{1}{0}"])
-def test_a_password_that_a_url_cannot_hold_is_not_shown_either(form: str, mark: str) -> None:
+def test_a_password_that_a_url_cannot_contain_is_not_shown(form: str, mark: str) -> None:
     told = refused(redis={"url": f"redis://gateway:{form.format(PASSWORD, mark)}@host:6379/0"})
     assert told.startswith("REPLYLINE_REDIS__URL='redis://gateway:***@host:6379/0': ")
     assert "%2F" in told
@@ -232,7 +234,7 @@ def test_a_url_without_its_scheme_shows_no_password(url: str, shown: str) -> Non
         ("redis+sentinel://one:x,two/shop", "no host:port"),
     ],
 )
-def test_a_wrong_url_of_sentinels_is_one_line_with_what_to_write(url: str, said: str) -> None:
+def test_an_invalid_sentinel_url_is_refused_in_one_line_with_the_right_form(url: str, said: str) -> None:
     told = refused(redis={"url": url})
     assert told.startswith(f"REPLYLINE_REDIS__URL='{url}': ")
     assert said in told
@@ -240,7 +242,7 @@ def test_a_wrong_url_of_sentinels_is_one_line_with_what_to_write(url: str, said:
     assert "unset redis.cluster" in refused(redis={"url": "redis+sentinel://one/shop", "cluster": True})
 
 
-def test_a_url_of_sentinels_says_where_they_are_and_how_to_get_into_the_master(password_file: Path) -> None:
+def test_a_sentinel_url_names_the_sentinels_and_the_masters_credentials(password_file: Path) -> None:
     url = "rediss+sentinel://me@one,two:5000/my%20shop/2?ssl_certfile=c"
     found = RedisSettings(url=url, password_file=password_file).sentinels
     assert found == ((("one", 26_379), ("two", 5_000)), "my shop", "rediss://me@sentinels/2?ssl_certfile=c")
@@ -254,7 +256,7 @@ def test_a_url_of_sentinels_says_where_they_are_and_how_to_get_into_the_master(p
     assert asked["credential_provider"] is None
 
 
-def test_a_url_without_its_scheme_shows_no_password_where_redis_is_first_spoken_to_either() -> None:
+def test_a_url_without_its_scheme_shows_no_password_at_the_first_redis_call() -> None:
     with pytest.raises(SettingsError) as caught:
         async_redis(RedisSettings(url=f"cache:6379/0?password={PASSWORD}"), timeout_ms=1_000)
     assert str(caught.value).startswith("REPLYLINE_REDIS__URL='cache:6379/0?password=***': ")
@@ -265,7 +267,7 @@ def test_a_url_without_its_scheme_shows_no_password_where_redis_is_first_spoken_
     password=st.text(alphabet="xyz:@/?#[]%&=", min_size=1, max_size=12),
     place=st.sampled_from(["host:6379/0", "host", "/run/redis.sock?db=1"]),
 )
-def test_no_part_of_a_password_is_left_of_a_url(user: str, password: str, place: str) -> None:
+def test_a_shown_url_contains_no_part_of_its_password(user: str, password: str, place: str) -> None:
     assert without_password(f"redis://{user}:{password}@{place}") == f"redis://{user}:***@{place}"
     assert without_password(f"redis://{user}@{place}") == f"redis://{user}@{place}"
 
@@ -282,10 +284,10 @@ def redis_with_a_file(password_file: Path) -> RedisSettings:
     return RedisSettings(url="redis://gate%20way@host/0", password_file=password_file)
 
 
-async def test_redis_gets_the_password_that_the_file_holds_for_the_urls_user(
+async def test_redis_gets_the_password_from_the_file_for_the_urls_user(
     redis_with_a_file: RedisSettings, password_file: Path
 ) -> None:
-    """At each login; a file that is gone is a refusal like another."""
+    """It is read at each login; a missing file is reported as a refusal."""
     client = async_redis(redis_with_a_file, timeout_ms=1_000)
     wanted = client.connection_pool.connection_kwargs
     login = wanted["credential_provider"]
@@ -307,12 +309,12 @@ def rewrite(file: Path, text: str | None) -> None:
         file.write_text(text)
 
 
-def test_a_cause_without_words_is_a_timeout() -> None:
+def test_a_cause_without_text_is_reported_as_a_timeout() -> None:
     assert cause_of(TimeoutError()) == "no answer in time"
 
 
-def test_services_of_ones_own_ask_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the environment says of the real ones."""
+def test_embedded_services_need_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment's settings for real services do not matter."""
     real = {"KAFKA__SECURITY": "sasl_ssl", "KAFKA__USERNAME": "gateway", "KAFKA__PASSWORD_FILE": __file__}
     for name, value in {
         **real,

@@ -1,4 +1,4 @@
-"""A wrong setting stops the process with a line that names its variable."""
+"""An invalid setting stops the process with a line that names its variable."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +14,7 @@ Put = Callable[[dict[str, str]], None]
 
 @pytest.fixture(autouse=True)
 def _no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Neither the environment nor the working directory says anything."""
+    """Clear the environment and the working directory."""
     for variable in ("CONFIG", "MODELS_DIR", *(row[0].removeprefix("REPLYLINE_") for row in describe())):
         monkeypatch.delenv("REPLYLINE_" + variable, raising=False)
     monkeypatch.chdir(tmp_path)
@@ -22,7 +22,7 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def put(monkeypatch: pytest.MonkeyPatch) -> Put:
-    """Into the environment."""
+    """Set in the environment."""
 
     def put(values: dict[str, str]) -> None:
         for name, value in values.items():
@@ -86,7 +86,7 @@ def test_a_bad_value_names_its_variable_in_one_line(put: Put, variable: str, val
         ({"GATEWAY__REPLY_PARTITION": "8"}, ["gateway.reply_partition", "kafka.reply_partitions"]),
     ],
 )
-def test_values_that_contradict_each_other_are_both_named(put: Put, values: dict[str, str], named: list[str]) -> None:
+def test_both_of_two_contradictory_values_are_named(put: Put, values: dict[str, str], named: list[str]) -> None:
     put(values)
     message = refusal()
     assert all(name in message for name in named)
@@ -142,9 +142,7 @@ def _service_links(service: str, address: str, ports: dict[str, tuple[str, int]]
 @pytest.mark.parametrize(
     "service", ["replyline", "replyline-gateway", "replyline-worker-main", "replyline-prod-gateway", "replyline-url"]
 )
-def test_the_links_of_a_service_that_is_called_like_the_product_are_no_settings(
-    put: Put, service: str, address: str
-) -> None:
+def test_service_links_of_a_service_named_like_the_product_are_ignored(put: Put, service: str, address: str) -> None:
     ports = {"chat": ("tcp", 80), "http": ("tcp", 8083), "grpc-web": ("tcp", 8084), "dns": ("udp", 53)}
     put({**_service_links(service, address, ports), "GATEWAY__PORT": "1234"})
     assert load_settings().gateway.port == 1234
@@ -160,7 +158,7 @@ def test_a_list_is_separated_by_commas(put: Put, text: str, parts: tuple[str, ..
     assert load_settings().kafka.bootstrap_servers == "a:9092,b:9092", "this is a text"
 
 
-def test_the_environment_stands_above_the_file(put: Put, tmp_path: Path) -> None:
+def test_the_environment_overrides_the_file(put: Put, tmp_path: Path) -> None:
     file = tmp_path / "other.toml"
     file.write_text('[gateway]\nport = 1111\nmax_inflight = 7\nallowed_origins = ["https://a"]\n')
     put({"CONFIG": str(file), "GATEWAY__PORT": "2222"})
@@ -169,13 +167,13 @@ def test_the_environment_stands_above_the_file(put: Put, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("named", [{}, {"CONFIG": ""}])
-def test_a_file_in_the_working_directory_is_read_where_none_is_named(
+def test_a_file_in_the_working_directory_is_read_if_none_is_named(
     put: Put, tmp_path: Path, named: dict[str, str]
 ) -> None:
     put(named)
     (tmp_path / "replyline.toml").write_text('tenant = "shop"\n')
     assert load_settings().tenant == "shop"
-    assert load_settings(tenant="two").tenant == "two", "arguments stand above everything"
+    assert load_settings(tenant="two").tenant == "two", "arguments override everything"
 
 
 def test_a_missing_named_file_is_refused(put: Put) -> None:
@@ -192,7 +190,7 @@ def test_a_missing_named_file_is_refused(put: Put) -> None:
         ("this is no TOML", "replyline.toml: cannot be read as TOML: Expected"),
     ],
 )
-def test_a_bad_file_is_told_like_a_bad_variable(tmp_path: Path, text: str, named: str) -> None:
+def test_an_invalid_file_is_reported_like_an_invalid_variable(tmp_path: Path, text: str, named: str) -> None:
     (tmp_path / "replyline.toml").write_text(text)
     assert refusal().startswith(named)
 
@@ -210,8 +208,10 @@ def test_a_bad_file_is_told_like_a_bad_variable(tmp_path: Path, text: str, named
         ({"DEADLINE_MS": "20000"}, 3_000, 20_000),
     ],
 )
-def test_the_profile_sets_the_deadlines_not_set(put: Put, values: dict[str, str], soft: int, hard: int) -> None:
-    """The soft one never beyond the hard one."""
+def test_the_profile_sets_the_deadlines_that_are_not_set(
+    put: Put, values: dict[str, str], soft: int, hard: int
+) -> None:
+    """The soft deadline never exceeds the hard one."""
     put({f"PROMISE__{name}": value for name, value in values.items()})
     promise = load_settings().promise
     assert (promise.first_token_ms, promise.deadline_ms) == (soft, hard)
@@ -234,15 +234,15 @@ def test_every_setting_is_described_with_its_value(put: Put) -> None:
     assert (now["REPLYLINE_WORKER__SLOTS"], now["REPLYLINE_FAQ__PATH"]) == ("3", "")
 
 
-def test_what_is_described_can_be_set_so(put: Put) -> None:
-    """The list's values, written back into the environment, make the same settings; and nobody changes them."""
+def test_each_described_value_can_be_set(put: Put) -> None:
+    """The list's values, written back into the environment, give the same settings."""
     put({variable.removeprefix("REPLYLINE_"): value for variable, value, _ in describe() if value})
     assert load_settings() == Settings()
     with pytest.raises(Exception, match="frozen"):
         load_settings().gateway.port = 1  # type: ignore[misc]
 
 
-def test_the_cursors_secret_is_long_and_never_shown(put: Put, tmp_path: Path) -> None:
+def test_the_cursor_secret_is_long_and_never_shown(put: Put, tmp_path: Path) -> None:
     file = tmp_path / "cursor"
     file.write_text("guessed\n")
     put({"GATEWAY__CURSOR_SECRET_FILE": str(file)})

@@ -1,4 +1,4 @@
-"""Where other servers are, and what is refused with a line that names the remedy."""
+"""Addresses of upstream servers, and invalid values refused with a line that names the remedy."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from shared.settings.worker import UpstreamSettings
 from shared.wire.lanes import LANES, Lane
 
 
-def test_addresses_are_told_apart_by_commas_and_lose_their_last_slash() -> None:
+def test_addresses_are_separated_by_commas_and_lose_their_last_slash() -> None:
     assert UpstreamSettings.model_validate({"url": "http://a:1/v1/, https://b/v1"}).url == (
         "http://a:1/v1",
         "https://b/v1",
@@ -23,7 +23,7 @@ def test_addresses_are_told_apart_by_commas_and_lose_their_last_slash() -> None:
     "url",
     ["a:8000", "ftp://a/v1", "http://", "http://a:0/v1", "http://a:x/v1", "http://a/v1?key=k", "http://a/,http://a/"],
 )
-def test_what_is_no_address_is_refused(url: str) -> None:
+def test_an_invalid_address_is_refused(url: str) -> None:
     with pytest.raises(ValidationError, match=r"write http://|twice"):
         UpstreamSettings.model_validate({"url": url})
 
@@ -42,7 +42,7 @@ def test_an_empty_key_file_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lane", LANES)
-def test_a_lane_that_is_judged_by_its_version_has_no_upstream(lane: Lane) -> None:
+def test_a_lane_judged_by_its_version_has_no_upstream(lane: Lane) -> None:
     given = {"worker": {"engine": "upstream", "lane": lane}, "upstream": {"url": "http://a/v1"}}
     if lane in {"champion", "light", "cpu"}:
         assert Settings.model_validate(given).worker.lane == lane

@@ -1,4 +1,4 @@
-"""Each request at a port is answered and closed: a request that cannot be read, a method, a second request."""
+"""Each request at a port is answered and closed: an unreadable request, a wrong method, a second request."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -72,7 +72,7 @@ async def test_a_request_that_cannot_be_served_is_answered_and_closed(
 
 
 @pytest.mark.parametrize("parts", [[GET + b"\r\n" + GET + b"\r\n"], [GET + b"\r", b"\n" + GET, b"\r\nmore"]])
-async def test_of_several_requests_at_once_the_first_is_answered(port: int, parts: list[bytes]) -> None:
+async def test_only_the_first_of_several_pipelined_requests_is_answered(port: int, parts: list[bytes]) -> None:
     said = await answer(port, *parts)
     assert said.count(b"HTTP/1.1 ") == 1
     assert said.split()[1] in (b"200", b"404")

@@ -1,4 +1,4 @@
-"""Where a server listens, and what it says where it cannot."""
+"""The addresses a server listens on, and its error if it cannot."""
 
 import errno
 import os
@@ -22,7 +22,7 @@ def problem_of(address: ListenAddress) -> str:
 
 
 @pytest.mark.parametrize("taken_at", ["127.0.0.1", "0.0.0.0", "::1"])
-def test_a_port_that_is_taken_at_one_address_is_taken_at_every_address(taken_at: str) -> None:
+def test_a_port_taken_at_one_address_is_refused_at_every_address(taken_at: str) -> None:
     family = socket.AF_INET6 if ":" in taken_at else socket.AF_INET
     with socket.create_server((taken_at, 0), family=family) as taken:
         port = taken.getsockname()[1]
@@ -35,7 +35,7 @@ def test_a_port_that_is_taken_at_one_address_is_taken_at_every_address(taken_at:
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EADDRNOTAVAIL])
-def test_another_reason_names_both_settings(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+def test_any_other_bind_error_names_both_settings(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     def refuse(*_: object) -> socket.socket:
         raise OSError(number, f"{os.strerror(number)} (while attempting to bind)")
 
@@ -48,7 +48,7 @@ def test_another_reason_names_both_settings(monkeypatch: pytest.MonkeyPatch, num
     assert "\n" not in said
 
 
-def test_a_name_that_is_not_known_is_one_line_and_status_1(
+def test_an_unknown_host_name_gives_one_line_and_status_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def unknown(*_: object, **__: object) -> None:
@@ -68,7 +68,7 @@ def test_a_name_that_is_not_known_is_one_line_and_status_1(
     ("host", "reached"),
     [("::", {"127.0.0.1", "::1"}), ("", {"127.0.0.1"}), ("0.0.0.0", {"127.0.0.1"}), ("::1", {"::1"})],
 )
-def test_one_setting_listens_on_both_families(host: str, reached: set[str]) -> None:
+def test_one_setting_listens_on_both_address_families(host: str, reached: set[str]) -> None:
     with bind(host, 0) as listening_socket:
         port = listening_socket.getsockname()[1]
         for address in ("127.0.0.1", "::1"):
@@ -81,12 +81,12 @@ def test_one_setting_listens_on_both_families(host: str, reached: set[str]) -> N
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::"])
-async def test_clients_that_come_while_the_loop_is_busy_all_wait_to_be_accepted(host: str) -> None:
-    """One that finds the queue full takes itself for connected, and is never closed if it never sends a byte."""
+async def test_clients_that_connect_while_the_loop_is_busy_all_wait_to_be_accepted(host: str) -> None:
+    """A client that finds the queue full believes that it is connected, and is never closed if it sends no byte."""
     with ExitStack() as stack:
         server = await serve_status(ListenAddress(host, 0, "", ""), Readiness({}))
         port = server.sockets[0].getsockname()[1]
-        for _ in range(300):  # the loop does not run meanwhile
+        for _ in range(300):  # the loop does not run during this time
             stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=5))
         server.close()
 
@@ -100,5 +100,5 @@ def test_a_machine_without_ipv6_listens_on_ipv4(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("host", "text"), [("127.0.0.1", "127.0.0.1:1"), ("shop.example", "shop.example:1"), ("::1", "[::1]:1")]
 )
-def test_an_ipv6_address_stands_in_brackets(host: str, text: str) -> None:
+def test_an_ipv6_address_is_printed_in_brackets(host: str, text: str) -> None:
     assert host_port(host, 1) == text

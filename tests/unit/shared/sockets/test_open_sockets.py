@@ -1,4 +1,4 @@
-"""One address, or one token's subject, holds only a part of a gateway's sockets, whoever else comes."""
+"""One address or one token's subject gets only a part of a gateway's sockets."""
 
 from collections.abc import Callable
 from ipaddress import ip_network
@@ -20,7 +20,7 @@ def sockets(**quotas: int) -> OpenSockets:
 
 
 def until_refused(enter: Callable[[int], None]) -> int:
-    """How many got in."""
+    """Open sockets until one is refused; return how many were accepted."""
     for number in range(MOST + 1):
         try:
             enter(number)
@@ -29,7 +29,7 @@ def until_refused(enter: Callable[[int], None]) -> int:
     return MOST + 1
 
 
-def test_who_is_refused_is_told_when_to_come_again() -> None:
+def test_a_refused_client_is_told_when_to_retry() -> None:
     with pytest.raises(ProtocolError) as caught:
         OpenSockets(most=0).add("a", "")
     error = caught.value
@@ -37,7 +37,7 @@ def test_who_is_refused_is_told_when_to_come_again() -> None:
     assert error.retry_after_ms
 
 
-def test_one_address_holds_a_twentieth_and_the_next_customer_comes_in() -> None:
+def test_one_address_gets_a_twentieth_and_the_next_customer_is_accepted() -> None:
     held = sockets()
     assert until_refused(lambda number: held.add(f"a{number}", "192.0.2.7")) == MOST // 20
     held.add("b", "192.0.2.8")
@@ -45,7 +45,7 @@ def test_one_address_holds_a_twentieth_and_the_next_customer_comes_in() -> None:
     held.add("c", "192.0.2.7")
 
 
-def test_one_subject_holds_a_hundredth_from_wherever_it_comes() -> None:
+def test_one_subject_gets_a_hundredth_from_any_addresses() -> None:
     held = sockets()
 
     def come(number: int) -> None:
@@ -59,7 +59,7 @@ def test_one_subject_holds_a_hundredth_from_wherever_it_comes() -> None:
     come(11)
 
 
-def test_all_together_hold_as_many_as_there_are() -> None:
+def test_all_clients_together_get_every_socket() -> None:
     held = sockets()
     assert held.missing() is None
     assert until_refused(lambda number: held.add(f"a{number}", f"192.0.{number % 250}.{number // 250}")) == MOST
@@ -73,12 +73,12 @@ def test_all_together_hold_as_many_as_there_are() -> None:
     [("10.1.2.3", {}), ("::/64", {}), ("", {}), ("192.0.2.7", {"address_per_minute": 0})],
     ids=["a proxy that names nobody", "a proxy by IPv6", "no address", "an address may do what it likes"],
 )
-def test_who_is_not_one_client_or_is_not_limited_may_hold_all(address: str, quotas: dict[str, int]) -> None:
+def test_a_shared_address_or_an_unlimited_client_may_use_every_socket(address: str, quotas: dict[str, int]) -> None:
     held = sockets(**quotas)
     assert until_refused(lambda number: held.add(f"a{number}", address)) == MOST
 
 
-def test_a_subject_without_a_quota_may_hold_all() -> None:
+def test_a_subject_without_a_quota_may_use_every_socket() -> None:
     held = sockets(subject_per_minute=0)
     for number in range(100):
         held.add(f"a{number}", "")
@@ -86,7 +86,7 @@ def test_a_subject_without_a_quota_may_hold_all() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.sampled_from("abc"), st.booleans()), max_size=200))
-def test_whoever_has_left_holds_nothing(steps: list[tuple[int, str, bool]]) -> None:
+def test_a_client_that_disconnected_uses_no_socket(steps: list[tuple[int, str, bool]]) -> None:
     held, here = sockets(), dict[str, str]()
     for number, subject, leaves in steps:
         name = f"c{number}"
@@ -107,7 +107,7 @@ def test_whoever_has_left_holds_nothing(steps: list[tuple[int, str, bool]]) -> N
     assert not held._keys
 
 
-def test_a_few_connections_beyond_a_limit_are_added_with_the_error_to_refuse_them_by() -> None:
+def test_a_few_connections_beyond_the_limit_are_accepted_to_send_them_the_error() -> None:
     held = OpenSockets(most=100, spare=2)
     for number in range(12):
         held.add(number, "192.0.2.7")
@@ -118,7 +118,7 @@ def test_a_few_connections_beyond_a_limit_are_added_with_the_error_to_refuse_the
     assert held.refusal("another") is None
 
 
-def test_a_proxy_s_connection_is_counted_by_the_client_of_its_request() -> None:
+def test_a_proxys_connection_counts_for_the_client_named_in_its_request() -> None:
     held = sockets()
     for number in range(MOST // 20 + 1):
         held.add(number, "10.0.0.1")
@@ -131,13 +131,13 @@ def test_a_proxy_s_connection_is_counted_by_the_client_of_its_request() -> None:
     held.add("direct", "192.0.2.7")
 
 
-def test_an_address_of_ipv6_is_counted_by_its_network() -> None:
+def test_an_ipv6_address_is_counted_by_its_network() -> None:
     held = sockets()
     assert until_refused(lambda number: held.add(f"a{number}", f"2001:db8::{number + 1:x}")) == MOST // 20
     held.add("b", "2001:db8:0:1::1")
 
 
-def test_the_connection_that_waits_longest_gives_way_when_there_are_as_many_as_may_be() -> None:
+def test_at_the_limit_the_connection_that_has_waited_longest_is_dropped() -> None:
     held = OpenSockets(most=3)
     for number in range(3):
         held.add(number, "")
@@ -148,7 +148,7 @@ def test_the_connection_that_waits_longest_gives_way_when_there_are_as_many_as_m
     assert held.gives_way() is None
 
 
-def test_an_address_of_ipv4_is_the_same_on_a_socket_for_both_families() -> None:
+def test_an_ipv4_address_is_the_same_on_a_dual_stack_socket() -> None:
     held = sockets()
     assert until_refused(lambda number: held.add(f"a{number}", "::ffff:192.0.2.7")) == MOST // 20
     held.add("b", "::ffff:192.0.2.8")

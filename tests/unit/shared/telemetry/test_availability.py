@@ -1,11 +1,11 @@
-"""What goes away is told once, and once that it is back."""
+"""An outage is logged once, and its end once."""
 
 from structlog.testing import capture_logs
 
 from shared.telemetry.availability import Availability
 
 
-def test_each_outage_is_told_once_with_its_first_cause_and_once_that_it_is_over() -> None:
+def test_each_outage_is_logged_once_with_its_first_cause_and_once_when_it_ends() -> None:
     redis = Availability("redis")
     with capture_logs() as lines:
         redis.up()
@@ -21,7 +21,7 @@ def test_each_outage_is_told_once_with_its_first_cause_and_once_that_it_is_over(
     ]
 
 
-def test_it_says_why_it_is_away_and_until_when_it_is_left_alone() -> None:
+def test_the_line_names_the_cause_and_when_the_next_attempt_is_made() -> None:
     redis = Availability("redis")
     assert (redis.cause, redis.retry_at_s) == (None, 0.0)
     redis.down("refused", retry_at_s=1.0)
@@ -31,7 +31,7 @@ def test_it_says_why_it_is_away_and_until_when_it_is_left_alone() -> None:
     assert (redis.cause, redis.retry_at_s) == (None, 0.0)
 
 
-def test_one_of_several_that_watch_the_same_tells() -> None:
+def test_only_one_of_several_watchers_of_a_service_logs() -> None:
     quiet = Availability("redis", tells=False)
     with capture_logs() as lines:
         quiet.down("refused")
@@ -39,7 +39,7 @@ def test_one_of_several_that_watch_the_same_tells() -> None:
     assert lines == []
 
 
-def test_what_stays_so_is_said_once_a_minute_and_what_is_new_at_once() -> None:
+def test_a_lasting_state_is_logged_once_a_minute_and_a_new_one_immediately() -> None:
     replies = Availability("kafka replies")
     with capture_logs() as lines:
         for second in range(130):

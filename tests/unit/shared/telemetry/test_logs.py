@@ -1,4 +1,4 @@
-"""A log says where a fault is, and nothing that a customer wrote."""
+"""A log names the place of a fault and contains nothing that a customer wrote."""
 
 import asyncio
 import json
@@ -17,12 +17,12 @@ from shared.process.lifetime import run_until_signal
 from shared.telemetry.logs import log_unhandled, render_exception, show_exception
 
 WORDS = "my card is 4111 1111"
-CARD = "4111"  # on a terminal the lines of source around a frame are shown: the test's own do not say it
+CARD = "4111"  # on a terminal the source lines around a frame are shown: the test's own lines do not contain the text
 HOSTILE = f"it's \"{WORDS}\"\n'{WORDS}'"
 
 
 def logged(fault: Callable[[], object]) -> tuple[str, list[dict[str, Any]]]:
-    """The line that `log.exception` writes of a fault, and its exceptions."""
+    """Return the line that `log.exception` writes about a fault, and its exceptions."""
     out = StringIO()
     log = structlog.wrap_logger(
         structlog.PrintLogger(out), processors=[render_exception, structlog.processors.JSONRenderer()]
@@ -35,7 +35,7 @@ def logged(fault: Callable[[], object]) -> tuple[str, list[dict[str, Any]]]:
 
 
 def shown(fault: Callable[[], object]) -> str:
-    """What `log.exception` shows of a fault on a terminal."""
+    """Return what `log.exception` shows of a fault on a terminal."""
     out = StringIO()
     console = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=show_exception)
     log = structlog.wrap_logger(structlog.PrintLogger(out), processors=[console])
@@ -68,7 +68,7 @@ FAULTS: list[Callable[[str], object]] = [
 
 @pytest.mark.parametrize("text", [WORDS, HOSTILE])
 @pytest.mark.parametrize("fault", FAULTS)
-def test_what_an_exception_quotes_is_left_out(fault: Callable[[str], object], text: str) -> None:
+def test_values_quoted_by_an_exception_are_left_out(fault: Callable[[str], object], text: str) -> None:
     line, exceptions = logged(lambda: fault(text))
     assert CARD not in line
     assert exceptions[0]["exc_type"].endswith(("Error", "ExceptionGroup"))
@@ -77,19 +77,19 @@ def test_what_an_exception_quotes_is_left_out(fault: Callable[[str], object], te
 
 @pytest.mark.parametrize("text", [WORDS, HOSTILE])
 @pytest.mark.parametrize("fault", FAULTS)
-def test_so_it_is_on_a_terminal(fault: Callable[[str], object], text: str) -> None:
+def test_values_quoted_by_an_exception_are_left_out_on_a_terminal(fault: Callable[[str], object], text: str) -> None:
     told = shown(lambda: fault(text))
     assert CARD not in told
     assert "Traceback (most recent call last)" in told
     assert "test_logs.py" in told
 
 
-def test_on_a_terminal_a_cause_and_a_note_are_named_without_what_they_quote() -> None:
+def test_on_a_terminal_a_cause_and_a_note_are_named_without_their_values() -> None:
     told = shown(lambda: wrapped(WORDS))
     assert all(line in told for line in ("KeyError: '…'", "while reading '…'", "ValueError: no number: '…'"))
 
 
-def test_the_rest_of_it_stands() -> None:
+def test_the_rest_of_an_exceptions_text_stays() -> None:
     def fail() -> None:
         raise RuntimeError("out of memory at step 7")
 
@@ -98,7 +98,7 @@ def test_the_rest_of_it_stands() -> None:
     assert told["frames"][-1]["name"] == "fail"
 
 
-def test_a_fault_that_ends_a_process_is_one_line_and_status_1(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fault_that_ends_a_process_gives_one_line_and_status_1(capsys: pytest.CaptureFixture[str]) -> None:
     async def serve(_: asyncio.Event) -> None:
         float(WORDS)
 
@@ -108,7 +108,7 @@ def test_a_fault_that_ends_a_process_is_one_line_and_status_1(capsys: pytest.Cap
     assert capsys.readouterr() == ("", "")
 
 
-async def test_a_callback_that_fails_is_told_without_what_it_was_given() -> None:
+async def test_a_failing_callback_is_logged_without_its_arguments() -> None:
     def fail(text: str) -> None:
         raise RuntimeError("a fault of our own")
 
@@ -128,7 +128,7 @@ async def test_a_callback_that_fails_is_told_without_what_it_was_given() -> None
     assert WORDS not in str(line)
 
 
-def test_a_line_names_its_process_whichever_thread_logs_it() -> None:
+def test_a_line_names_its_process_in_every_thread() -> None:
     program = (
         "import threading\n"
         "from shared.settings import LogSettings\n"

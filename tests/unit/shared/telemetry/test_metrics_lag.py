@@ -1,4 +1,4 @@
-"""How far behind a worker is: what the broker has beyond its commits, asked even of partitions that rest."""
+"""A worker's lag: records in the broker beyond its commits, for paused partitions too."""
 
 import asyncio
 from collections.abc import Collection
@@ -21,7 +21,7 @@ S0, S1, L0 = TopicPartition(SHORT, 0), TopicPartition(SHORT, 1), TopicPartition(
 
 @dataclass
 class FakeConsumer:
-    """A member with three partitions; nothing was ever committed of `L0`, which it reads from 5 on."""
+    """A member with three partitions; `L0`, read from offset 5, has no committed offset."""
 
     ends: dict[TopicPartition, int] = field(default_factory=lambda: {S0: 10, S1: 130, L0: 7})
     away: bool = False
@@ -38,7 +38,7 @@ class FakeConsumer:
         return {S0: 10, S1: 30}.get(partition)
 
     async def position(self, partition: TopicPartition) -> int:
-        assert partition == L0, "of the others the commit counts"
+        assert partition == L0, "for the others the commit counts"
         return 5
 
 
@@ -48,15 +48,15 @@ def reader_of(consumer: FakeConsumer | None) -> GroupReader:
     return reader
 
 
-async def test_the_lag_is_what_is_not_committed_by_topic() -> None:
+async def test_lag_is_the_uncommitted_records_by_topic() -> None:
     assert await reader_of(FakeConsumer()).lag() == {SHORT: 100, LONG: 2}
 
 
-async def test_before_the_start_there_is_none() -> None:
+async def test_before_the_start_there_is_no_lag() -> None:
     assert await reader_of(None).lag() == {SHORT: 0, LONG: 0}
 
 
-async def test_a_broker_that_is_away_is_said_so() -> None:
+async def test_a_broker_that_is_away_is_reported() -> None:
     with pytest.raises(BrokerUnavailable, match="cannot read the lag"):
         await reader_of(FakeConsumer(away=True)).lag()
 
@@ -70,7 +70,7 @@ async def _look_once(consumer: FakeConsumer) -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_it_is_shown_by_bucket_and_the_last_number_stands_while_the_broker_is_away() -> None:
+async def test_lag_is_exported_by_bucket_and_keeps_its_last_value_while_the_broker_is_away() -> None:
     await _look_once(FakeConsumer())
     await _look_once(FakeConsumer(away=True))
     assert REGISTRY.get_sample_value("replyline_worker_consumer_lag", {"bucket": "short"}) == 100

@@ -1,4 +1,4 @@
-"""What is counted of records: what an alert waits for from 0 on, and what is kept apart from what is thrown away."""
+"""Metrics of records: series that alerts need start at 0, and dead letters are counted apart from dropped records."""
 
 import asyncio
 import re
@@ -31,8 +31,8 @@ def dead_letters() -> float:
     return sum(sample.value for sample in metrics.dead_letters.collect()[0].samples if sample.name.endswith("_total"))
 
 
-def test_every_reason_of_a_dead_letter_is_there_before_the_first() -> None:
-    """Those that the document explains; the alert sees a rise from 0 and not a series that begins."""
+def test_every_dead_letter_reason_is_exported_before_the_first_one() -> None:
+    """These are the documented reasons; the alert needs a rise from 0, not a series that begins."""
     table = DOCUMENT.read_text().partition("| reason |")[2].partition("\n\n")[0]
     explained = set(re.findall(r"^\| `([a-z_]+)` \|", table, re.MULTILINE))
     assert set(metrics.DEAD_LETTER_REASONS) == explained
@@ -40,14 +40,14 @@ def test_every_reason_of_a_dead_letter_is_there_before_the_first() -> None:
     assert all((reason,) in metrics.dead_letters._metrics for reason in explained)
 
 
-def test_every_outcome_of_a_handoff_is_there_before_the_first() -> None:
+def test_every_handoff_outcome_is_exported_before_the_first_one() -> None:
     wanted = set(product(get_args(HandoffReason), ("created", "open", "failed", "limited")))
     assert metrics.handoffs._metrics.keys() == wanted
 
 
 @dataclass
 class OnceReader:
-    """One batch; then it is over."""
+    """Returns one batch, then ends."""
 
     values: list[bytes]
     was_read: bool = False
@@ -63,7 +63,7 @@ class OnceReader:
 
 
 @pytest.mark.parametrize("what", ["report", "cancel", "erasure"])
-async def test_what_nobody_can_read_and_nobody_keeps_is_no_dead_letter(what: str) -> None:
+async def test_an_unreadable_record_that_is_not_stored_is_no_dead_letter(what: str) -> None:
     """`replyline dlq list` would not show it."""
     reader: Any = OnceReader([b"", b"\xc1"])
     before, letters = ignored(what), dead_letters()

@@ -1,4 +1,4 @@
-"""What probes are told: who takes traffic, who is degraded, who is not ready."""
+"""Health probes: which process takes traffic, is degraded, or is not ready."""
 
 from http import HTTPStatus
 
@@ -13,7 +13,9 @@ GONE = "no Kafka at k:9092"
 
 
 def told(path: str, *missing: str) -> tuple[int, dict[str, object], bool]:
-    """Status, body, and whether Envoy sends less here. A process that can do without Kafka, and not without keys."""
+    """Return status, body, and whether Envoy sends less here, of a process that needs its keys and can do without
+    Kafka.
+    """
     checks = {name: (lambda: GONE) if name in missing else (lambda: None) for name in ("kafka", "keys")}
     page = status_page(path, Readiness(checks, optional=frozenset({"kafka"})))
     assert page is not None
@@ -21,11 +23,11 @@ def told(path: str, *missing: str) -> tuple[int, dict[str, object], bool]:
 
 
 @pytest.mark.parametrize("path", ["/ready", "/ready/strict"])
-def test_where_nothing_is_missing_it_is_ready(path: str) -> None:
+def test_a_process_with_everything_is_ready(path: str) -> None:
     assert told(path) == (200, {"status": "ready"}, False)
 
 
-def test_without_what_it_can_do_without_it_takes_traffic_and_says_that_it_is_degraded() -> None:
+def test_a_process_without_an_optional_service_takes_traffic_and_reports_degraded() -> None:
     missing = {"kafka": GONE}
     assert told("/ready", "kafka") == (200, {"status": "degraded", "missing": missing}, True)
     assert told("/ready/strict", "kafka") == (503, {"status": "not ready", "missing": missing}, False)
@@ -33,21 +35,21 @@ def test_without_what_it_can_do_without_it_takes_traffic_and_says_that_it_is_deg
 
 @pytest.mark.parametrize("path", ["/ready", "/ready/strict"])
 @pytest.mark.parametrize("missing", [("keys",), ("keys", "kafka")])
-def test_without_what_it_needs_it_takes_none(path: str, missing: tuple[str, ...]) -> None:
+def test_a_process_without_a_required_service_takes_no_traffic(path: str, missing: tuple[str, ...]) -> None:
     assert told(path, *missing) == (503, {"status": "not ready", "missing": dict.fromkeys(missing, GONE)}, False)
 
 
-def test_a_process_that_lacks_everything_runs_all_the_same() -> None:
+def test_a_process_without_any_service_stays_alive() -> None:
     assert told("/health", "keys", "kafka") == (200, {"status": "ok"}, False)
 
 
 @pytest.mark.parametrize("path", ["/", "/ready/", "/ready/kafka", "/metrics/x", "/drain"])
-def test_any_other_path_is_none_of_these(path: str) -> None:
+def test_any_other_path_is_not_found(path: str) -> None:
     assert status_page(path, Readiness()) is None
 
 
 @pytest.mark.parametrize(("done", "status"), [(False, "draining"), (True, "drained")])
-def test_who_was_asked_to_drain_is_not_ready_and_says_when_nothing_is_left(*, done: bool, status: str) -> None:
+def test_a_draining_process_is_not_ready_and_reports_when_it_is_empty(*, done: bool, status: str) -> None:
     drain = Drain()
     readiness = Readiness(drain=drain)
     assert status_page("/ready", readiness).status_code == 200  # type: ignore[union-attr]
@@ -83,11 +85,11 @@ def test_who_was_asked_to_drain_is_not_ready_and_says_when_nothing_is_left(*, do
         ({"Host": "127.0.0.1.evil.example"}, False),
     ],
 )
-def test_only_a_program_that_asks_at_an_inner_address_may_drain(headers: dict[str, str], *, may: bool) -> None:
+def test_only_a_program_at_an_internal_address_may_drain(headers: dict[str, str], *, may: bool) -> None:
     assert may_change(Headers(headers)) is may
 
 
-def test_a_flood_of_requests_for_metrics_costs_a_quarter_of_the_time() -> None:
+def test_a_flood_of_metrics_requests_costs_a_quarter_of_the_time() -> None:
     now_s, made = 100.0, 0
 
     def make() -> Response:

@@ -1,4 +1,4 @@
-"""The names are those of OpenTelemetry's own package, of the version that the schema's address says."""
+"""The names are those of OpenTelemetry's own package in the version that the schema's address names."""
 
 import re
 from typing import Any
@@ -22,12 +22,12 @@ THEIRS = {
     **_names(messaging_attributes),
     **_names(error_attributes),
     **_names(service_attributes),
-    "SERVICE_INSTANCE_ID": "service.instance.id",  # in development there
+    "SERVICE_INSTANCE_ID": "service.instance.id",  # in development in that package
 }
 
 
 @pytest.mark.parametrize("name", sorted(OURS.keys() - {"VERSION", "SCHEMA_URL"}))
-def test_a_name_is_the_conventions_or_begins_with_ours(name: str) -> None:
+def test_a_name_is_in_the_conventions_or_has_our_prefix(name: str) -> None:
     value = OURS[name]
     if value.startswith("replyline."):
         assert re.fullmatch(r"replyline\.[a-z_]+", value)
@@ -35,5 +35,5 @@ def test_a_name_is_the_conventions_or_begins_with_ours(name: str) -> None:
         assert THEIRS[name] == value
 
 
-def test_the_schema_is_one_that_was_published() -> None:
+def test_the_schema_was_published() -> None:
     assert OURS["SCHEMA_URL"] in {schema.value for schema in Schemas}

@@ -1,4 +1,4 @@
-"""A trace store that is away costs the traces of that time, one line, and nothing else."""
+"""A trace store outage costs the traces of that time and one log line, nothing else."""
 
 import threading
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from tests.unit.shared.tracing.test_spans import answered, check_tree, request_t
 
 @dataclass
 class Store:
-    """Takes what it gets while `up`."""
+    """Accepts traces while `up`."""
 
     up: bool = True
     taken: list[Trace] = field(default_factory=list)
@@ -30,7 +30,7 @@ class Store:
 
 
 def exporter_to(store: Store) -> TraceExporter[int]:
-    """Facts are numbers, each a trace of that id."""
+    """The numbers sent are each a trace of that id."""
     return TraceExporter(spans_of=lambda number: Trace(number, []), send=store, endpoint="http://store:4318")
 
 
@@ -38,7 +38,7 @@ def dropped(why: str) -> float:
     return metrics.traces_dropped.labels(why)._value.get()
 
 
-def test_what_is_put_arrives_in_order() -> None:
+def test_traces_arrive_in_order() -> None:
     store = Store()
     exporter = exporter_to(store)
     for number in range(200):
@@ -47,7 +47,7 @@ def test_what_is_put_arrives_in_order() -> None:
     assert [trace.trace_id for trace in store.taken] == list(range(200))
 
 
-def test_a_store_that_is_away_is_said_once_and_once_when_it_is_back() -> None:
+def test_a_store_outage_is_logged_once_and_its_end_once() -> None:
     store = Store(up=False)
     exporter = exporter_to(store)
     before = dropped("store")
@@ -64,8 +64,8 @@ def test_a_store_that_is_away_is_said_once_and_once_when_it_is_back() -> None:
     assert len(store.taken) == 3
 
 
-def test_what_does_not_fit_is_dropped_and_counted() -> None:
-    """Whoever hands a trace over never waits."""
+def test_traces_beyond_the_buffer_are_dropped_and_counted() -> None:
+    """A caller that hands over a trace never waits."""
     store = Store()
     exporter = exporter_to(store)
     before = dropped("full")
@@ -76,7 +76,7 @@ def test_what_does_not_fit_is_dropped_and_counted() -> None:
     assert len(store.taken) == MOST_WAITING
 
 
-def test_a_fault_in_one_batch_ends_that_batch() -> None:
+def test_a_fault_in_one_batch_ends_only_that_batch() -> None:
     store = Store()
     exporter: TraceExporter[int] = TraceExporter(
         spans_of=lambda number: Trace(1 // number, []), send=store, endpoint="http://store:4318"
@@ -92,7 +92,7 @@ def test_a_fault_in_one_batch_ends_that_batch() -> None:
     assert len(store.taken) == 1
 
 
-def test_stopping_sends_what_waits_and_gives_up_on_a_store_that_is_away() -> None:
+def test_stopping_sends_the_buffer_and_gives_up_on_a_store_that_is_away() -> None:
     for up in (True, False):
         store = Store(up=up)
         exporter = exporter_to(store)
@@ -106,7 +106,7 @@ def test_stopping_sends_what_waits_and_gives_up_on_a_store_that_is_away() -> Non
 
 
 def test_without_a_store_or_its_packages_there_is_no_exporter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The packages are optional: what is missing is said in one line, and requests are served."""
+    """The packages are optional: a missing one is logged in one line, and requests are served."""
     assert open_exporter(TracingSettings(), spans_of) is None
     monkeypatch.setitem(__import__("sys").modules, "opentelemetry.sdk.resources", None)
     monkeypatch.delitem(__import__("sys").modules, "shared.tracing.otlp", raising=False)
@@ -118,7 +118,7 @@ def test_without_a_store_or_its_packages_there_is_no_exporter(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("status", [200, 400])
-def test_spans_cross_to_the_store_with_the_process_that_each_is_of(status: int) -> None:
+def test_spans_are_exported_with_their_process(status: int) -> None:
     with trace_store() as store:
         store.status = status
         settings = TracingSettings(endpoint=store.endpoint)
@@ -152,5 +152,5 @@ def test_spans_cross_to_the_store_with_the_process_that_each_is_of(status: int) 
         ("https://otlp.example/otlp/v1/traces", "https://otlp.example/otlp/v1/traces"),
     ],
 )
-def test_an_address_without_a_path_gets_otlps(given: str, sent_to: str) -> None:
+def test_an_address_without_a_path_gets_the_otlp_path(given: str, sent_to: str) -> None:
     assert TracingSettings(endpoint=given).endpoint == sent_to

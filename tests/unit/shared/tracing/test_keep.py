@@ -1,4 +1,4 @@
-"""Every missed deadline is kept, what is slow too, and of the rest the share that was asked for."""
+"""Every trace with a missed deadline or a slow answer is kept, and a set share of the rest."""
 
 import random
 
@@ -41,24 +41,24 @@ def ended_entry(
         ("cancelled", "client", "model", 100.0, 15_400.0),
     ],
 )
-def test_every_missed_promise_is_kept_whatever_the_ratio(
+def test_every_missed_promise_is_kept_at_any_ratio(
     status: Status, reason: Reason, source: Source, ttft_ms: float, total_ms: float
 ) -> None:
-    """An answer in a worker's stead, a cut, a late first text, a failure, an end that came too late."""
+    """A fallback, a cut, a late first text, a failure, an end that came too late."""
     entry, response = ended_entry(status, reason, source, ttft_ms=ttft_ms, total_ms=total_ms)
     entry.answer.stood_in = source in ("faq", "busy")
     assert why_kept(entry, response, KeepRules(ratio=0.0)) == "missed"
 
 
 @pytest.mark.parametrize("source", ["faq", "unsure", "courtesy", "mixed"])
-def test_what_a_worker_chose_to_answer_misses_no_promise(source: Source) -> None:
+def test_a_faq_entry_chosen_by_a_worker_misses_no_promise(source: Source) -> None:
     entry, response = ended_entry(source=source)
     assert why_kept(entry, response, KeepRules()) is None
 
 
 @pytest.mark.parametrize(("total_ms", "why"), [(7_499.0, None), (7_500.0, "slow")])
-def test_what_took_long_is_kept(total_ms: float, why: str | None) -> None:
-    """Half of its own deadline (15 s)."""
+def test_slow_answers_are_kept(total_ms: float, why: str | None) -> None:
+    """Slow means half of its own deadline (15 s)."""
     entry, response = ended_entry(ttft_ms=100.0, total_ms=total_ms)
     assert why_kept(entry, response, KeepRules()) == why
 
@@ -68,14 +68,14 @@ def test_a_cancelled_answer_is_neither_kept_nor_missed() -> None:
     assert why_kept(entry, response, KeepRules()) is None
 
 
-def test_a_trace_that_another_gateway_began_is_not_kept_here() -> None:
+def test_a_trace_begun_by_another_gateway_is_not_kept_here() -> None:
     _, response = ended_entry(source="faq")
     assert why_kept(entry_of(None), response, KeepRules(ratio=1.0)) is None
 
 
 @pytest.mark.parametrize(("adopted", "why"), [(False, "missed"), (True, None)])
-def test_of_an_adopted_answer_no_first_text_is_missed(adopted: bool, why: str | None) -> None:
-    """When it came only the gateway knows that began it."""
+def test_an_adopted_answer_misses_no_first_text(adopted: bool, why: str | None) -> None:
+    """Only the gateway that began it knows when the first text came."""
     entry, response = ended_entry(ttft_ms=None, total_ms=9.0)
     entry.adoption = Adoption(latest_unix_ms=0.0) if adopted else None
     assert why_kept(entry, response, KeepRules()) == why
@@ -86,7 +86,7 @@ def _sampled(rules: KeepRules, trace_id: int) -> bool:
 
 
 @given(trace_ids, st.floats(0, 1), st.floats(0, 1))
-def test_a_trace_kept_at_a_ratio_is_kept_at_every_higher_one(trace_id: int, one: float, other: float) -> None:
+def test_a_trace_kept_at_one_ratio_is_kept_at_every_higher_one(trace_id: int, one: float, other: float) -> None:
     low, high = sorted((one, other))
     assert not _sampled(KeepRules(ratio=low), trace_id) or _sampled(KeepRules(ratio=high), trace_id)
     assert _sampled(KeepRules(ratio=1.0), trace_id)
@@ -100,8 +100,8 @@ def test_the_ratio_is_the_share_that_is_kept() -> None:
 
 
 @given(trace_ids, st.floats(0, 1))
-def test_it_is_opentelemetrys_own_choice(trace_id: int, ratio: float) -> None:
-    """So that whoever else samples the same trace at the same ratio keeps it too."""
+def test_the_choice_equals_opentelemetrys_sampler(trace_id: int, ratio: float) -> None:
+    """So any other service that samples the trace at the same ratio keeps it too."""
     from opentelemetry.sdk.trace.sampling import Decision, TraceIdRatioBased
 
     theirs = TraceIdRatioBased(ratio).should_sample(None, trace_id, "any").decision

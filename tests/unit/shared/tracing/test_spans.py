@@ -1,4 +1,4 @@
-"""A request's times become one tree: one root, each span within its parent, nothing that a customer wrote."""
+"""A request's times form one tree: one root, each span within its parent, nothing that a customer wrote."""
 
 from typing import Any
 
@@ -42,7 +42,7 @@ def worker_half(times: WorkerTimes, heard_unix_ms: float = NOW + 195, **fields: 
 
 
 def entry_of(trace: RequestTrace | None, **fields: Any) -> Entry:
-    """Accepted at NOW, with 3 s for the first text and 15 s for the whole."""
+    """Return a trace entry accepted at NOW, with 3 s for the first text and 15 s for the whole."""
     secret = {"event_id": "secret-event", "session": SessionKey("secret-tenant", "secret"), "input": "a secret"}
     soft, hard = int(NOW) + 3_000, int(NOW) + 15_000
     return make_entry(soft=soft, hard=hard, received=NOW, trace=trace, **(secret | fields))
@@ -78,7 +78,9 @@ def _ended(entry: Entry) -> KeptTrace:
 
 
 def check_tree(trace: Trace) -> dict[str, Span]:
-    """One root, each id once, each span within its parent and no earlier at its end; events within their span."""
+    """Check for one root, unique ids, each span within its parent and ending no earlier than it began, events within
+    their span.
+    """
     by_id = {span.span_id: span for span in trace.spans}
     assert len(by_id) == len(trace.spans)
     roots = [span for span in trace.spans if span.parent_id not in by_id]
@@ -108,7 +110,7 @@ def whole() -> WorkerHalf:
     )
 
 
-def test_a_whole_answer_is_seen_from_the_gateway_to_the_engine_and_back() -> None:
+def test_a_whole_answer_is_traced_from_the_gateway_to_the_engine_and_back() -> None:
     trace = spans_of(answered(request_trace(TRACEPARENT), worker=whole()))
     spans = check_tree(trace)
     assert {name: (span.start_unix_ms - NOW, span.end_unix_ms - NOW) for name, span in spans.items()} == {
@@ -138,27 +140,27 @@ def test_a_whole_answer_is_seen_from_the_gateway_to_the_engine_and_back() -> Non
     assert not any(span.error for span in trace.spans)
 
 
-def test_the_workers_are_told_the_span_that_sent_the_request() -> None:
-    """Whatever else reads the topic is a child of it."""
+def test_workers_get_the_span_that_sent_the_request() -> None:
+    """Any other reader of the topic is a child of it."""
     trace = request_trace(TRACEPARENT)
     told = trace.traceparent.split("-")
     spans = check_tree(spans_of(answered(trace, worker=whole())))
     assert told == ["00", TRACEPARENT[3:35], f"{spans['send chat.requests.short'].span_id:016x}", "01"]
 
 
-def test_nothing_of_a_customer_stands_in_a_trace() -> None:
-    """No text, no session, event or tenant."""
+def test_a_trace_contains_nothing_of_a_customer() -> None:
+    """No text, session, event or tenant."""
     assert "secret" not in repr(spans_of(answered(request_trace(), worker=whole())))
 
 
-def test_without_the_workers_word_the_gateways_half_stands_alone() -> None:
+def test_without_a_workers_report_the_trace_has_the_gateways_half() -> None:
     ended_ = answered(request_trace())
     assert ended_.awaits_worker
     assert check_tree(spans_of(ended_)).keys() == {"response.create", "send chat.requests.short", "admit", "deliver"}
 
 
-def test_a_fallback_before_kafka_is_two_moments() -> None:
-    """It never was sent, so nobody is waited for; a promise missed is an error with its reason."""
+def test_a_fallback_before_kafka_is_two_events() -> None:
+    """The question was never sent, so no worker is waited for; a missed promise is an error with its reason."""
     table, entry = Requests(), entry_of(request_trace(), fallback="infeasible")
     table.accept(entry)
     entry.admit(NOW + 1)
@@ -172,8 +174,8 @@ def test_a_fallback_before_kafka_is_two_moments() -> None:
 
 
 @pytest.mark.parametrize("skew_ms", [-DAY_MS, -40.0, 40.0, DAY_MS])
-def test_a_worker_whose_clock_is_off_is_moved_to_where_it_must_have_been(skew_ms: float) -> None:
-    """Its spans keep their lengths, and the shift is said."""
+def test_spans_of_a_worker_with_a_wrong_clock_are_shifted_into_their_parent(skew_ms: float) -> None:
+    """Its spans keep their lengths, and the shift is recorded."""
     times = worker_times(
         arrived_unix_ms=NOW + 12 + skew_ms,
         ready_unix_ms=NOW + 20 + skew_ms,
@@ -188,7 +190,7 @@ def test_a_worker_whose_clock_is_off_is_moved_to_where_it_must_have_been(skew_ms
     assert process.attributes[names.CLOCK_SHIFT_MS] == pytest.approx(-skew_ms, abs=12)
 
 
-def test_a_worker_that_went_on_after_the_end_says_by_how_much() -> None:
+def test_a_worker_that_continued_after_the_end_reports_by_how_much() -> None:
     times = worker_times(ended_unix_ms=NOW + 450)
     spans = check_tree(spans_of(answered(request_trace(), worker=worker_half(times, NOW + 460))))
     process = spans["process chat.requests.short"]
@@ -244,7 +246,7 @@ maybe = st.none() | moments
     times=worker_times(started_unix_ms=NOW + 50),
     heard=NOW + 9_000,
 )
-def test_whatever_the_clocks_say_it_is_one_tree(
+def test_any_clock_readings_give_one_tree(
     trace: RequestTrace, facts: dict[str, Any], times: WorkerTimes | None, heard: float
 ) -> None:
     if times is not None:

@@ -1,4 +1,4 @@
-"""Trace context is carried as W3C wants it."""
+"""Trace context is passed on in the W3C format."""
 
 import msgspec
 import pytest
@@ -31,7 +31,7 @@ def test_different_randomness_gives_different_traces() -> None:
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
-def test_the_clients_trace_goes_on() -> None:
+def test_a_clients_trace_is_continued() -> None:
     context = begin_trace(TRACEPARENT, 5 << 64 | 7)
     assert (context.trace_id, context.parent_id) == (0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331)
     assert context.span_id == 7
@@ -46,7 +46,7 @@ def test_the_clients_trace_goes_on() -> None:
         "ff" + TRACEPARENT[2:],
     ],
 )
-def test_what_w3c_calls_invalid_begins_a_trace_of_its_own(traceparent: str | None) -> None:
+def test_an_invalid_trace_context_starts_another_trace(traceparent: str | None) -> None:
     context = begin_trace(traceparent, 5 << 64 | 7)
     assert (context.trace_id, context.span_id, context.parent_id) == (5, 7, None)
 
@@ -64,7 +64,7 @@ def test_the_ids_under_a_span_are_valid_and_differ(randomness: int) -> None:
 
 
 @pytest.mark.parametrize(("flags", "recorded"), [("00", False), ("01", True), ("03", True), ("02", False)])
-def test_the_last_flag_says_whether_somebody_records(flags: str, recorded: bool) -> None:
+def test_the_last_flag_says_whether_the_trace_is_recorded(flags: str, recorded: bool) -> None:
     assert is_sampled(TRACEPARENT[:-2] + flags) is recorded
     assert not is_sampled(None)
     assert is_sampled(begin_trace(None, 9).traceparent(1, sampled=recorded)) is recorded

@@ -28,7 +28,7 @@ def newer(**fields: Any) -> bytes:
     return msgspec.msgpack.encode(written | fields | {"state": state})
 
 
-def test_of_two_moves_of_one_epoch_the_first_counts() -> None:
+def test_the_first_of_two_moves_of_one_epoch_counts() -> None:
     registry = Registry()
     assert [registry.apply(move(1, author)) for author in ("ann", "bob")] == [True, False]
     assert registry.state.aliases == {"champion": "ann"}
@@ -36,7 +36,7 @@ def test_of_two_moves_of_one_epoch_the_first_counts() -> None:
 
 
 @pytest.mark.parametrize(("written_ms", "held"), [(50, 1), (150, 2)])
-def test_an_unreadable_move_may_have_taken_off_one_whose_time_had_not_come(written_ms: int, held: int) -> None:
+def test_an_unreadable_move_may_have_cancelled_a_scheduled_one(written_ms: int, held: int) -> None:
     registry = Registry()
     later = Move(state=State(epoch=2, effective_unix_ms=100), author="ann", reason="test", unix_ms=1)
     unreadable = newer(state={"epoch": 3, "rung": "another"}, unix_ms=written_ms)
@@ -48,7 +48,7 @@ def test_an_unreadable_move_may_have_taken_off_one_whose_time_had_not_come(writt
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.sampled_from(["ann", "bob"])), max_size=30))
-def test_every_reader_comes_to_the_same_state(moves: list[tuple[int, str]]) -> None:
+def test_every_reader_computes_the_same_state(moves: list[tuple[int, str]]) -> None:
     registry, again = Registry(), Registry()
     counted = [each for each in (move(*found) for found in moves) if registry.apply(each)]
     assert [each.epoch for each in counted] == list(range(1, len(counted) + 1))
@@ -57,7 +57,7 @@ def test_every_reader_comes_to_the_same_state(moves: list[tuple[int, str]]) -> N
     assert again == registry
 
 
-def test_a_lane_is_closed_from_the_time_on_that_its_version_is_taken_away() -> None:
+def test_a_lane_closes_at_the_moment_its_version_is_removed() -> None:
     registry = Registry()
     states = [
         State(epoch=1, aliases={"champion": "a"}),
@@ -72,7 +72,7 @@ def test_a_lane_is_closed_from_the_time_on_that_its_version_is_taken_away() -> N
     assert [registry.closed(lane, 100) for lane in ("canary", "control", "light")] == [True, True, False]
 
 
-def test_a_version_has_traffic_only_after_it_was_added_and_checked() -> None:
+def test_a_version_gets_traffic_only_after_it_was_added_and_checked() -> None:
     registry = Registry()
     assert "replyline versions add" in (registry.why_not(VERSION.id) or "")
     registry.apply(Added(version=VERSION, author="ann"))
@@ -115,7 +115,7 @@ NO_FILES = Checked(revision=VERSION.id, author="a", unix_ms=1, failures=("trunca
         ([checked(190, whole=False)], "not the whole set"),
     ],
 )
-def test_only_the_whole_set_opens_the_gate_and_a_failure_stands_until_as_many_questions_are_passed(
+def test_only_the_whole_set_passes_the_gate_and_a_failure_stays_until_as_many_questions_pass(
     checks: list[Checked], told: str | None
 ) -> None:
     registry = Registry()
@@ -126,7 +126,7 @@ def test_only_the_whole_set_opens_the_gate_and_a_failure_stands_until_as_many_qu
     assert why_not is None if told is None else told in (why_not or "")
 
 
-def test_the_beginning_of_an_id_names_its_version_if_no_other_begins_so() -> None:
+def test_a_unique_prefix_of_an_id_names_its_version() -> None:
     registry = Registry()
     registry.apply(Added(version=VERSION, author="ann"))
     assert registry.find(VERSION.id[:6]) == VERSION
@@ -146,7 +146,7 @@ def test_no_two_records_share_a_key() -> None:
 
 
 @given(st.lists(st.integers(0, 10), max_size=8), st.integers(0, 12))
-def test_a_state_holds_from_its_time_on_and_a_later_move_takes_its_place(times: list[int], now: int) -> None:
+def test_a_state_applies_from_its_time_until_a_later_move_replaces_it(times: list[int], now: int) -> None:
     registry = Registry()
     for epoch, effective in enumerate(times, 1):
         state = State(epoch=epoch, effective_unix_ms=effective)
@@ -155,7 +155,7 @@ def test_a_state_holds_from_its_time_on_and_a_later_move_takes_its_place(times: 
     assert registry.state_at(now).epoch == max(come, default=0)
 
 
-def test_a_note_is_read_as_it_was_written_with_a_plan_and_without() -> None:
+def test_a_note_round_trips_with_a_plan_and_without() -> None:
     for plan in ({}, {"plan": msgspec.Raw(msgspec.msgpack.encode({"steps": [1, 10]}))}):
         note = Noted(rollout="r", kind="hold", reason="test", unix_ms=1, numbers={"e": 1.5}, **plan)
         assert bytes(decode_entry(encode_entry(note)).plan) == bytes(note.plan)
@@ -174,7 +174,7 @@ UNREADABLE: list[tuple[str, bytes | None]] = [
 
 
 @pytest.mark.parametrize("value", [value for _, value in UNREADABLE], ids=[name for name, _ in UNREADABLE])
-def test_a_move_that_cannot_be_read_takes_its_epoch_and_the_next_one_holds(value: bytes | None) -> None:
+def test_an_unreadable_move_uses_up_its_epoch_and_the_next_one_applies(value: bytes | None) -> None:
     registry = Registry()
     for epoch, each in enumerate((encode_entry(move(1)), value, encode_entry(move(3, "bob"))), 1):
         key = key_of(move(epoch), "nonce")
@@ -185,12 +185,12 @@ def test_a_move_that_cannot_be_read_takes_its_epoch_and_the_next_one_holds(value
     assert not registry.apply(Unreadable(epoch=3)), "that epoch has had its move"
 
 
-async def test_a_move_over_a_corrupt_record_is_written_and_holds_for_each_reader() -> None:
+async def test_a_move_written_after_a_corrupt_record_applies_for_each_reader() -> None:
     corrupt = Record("chat.versions", 0, 0, key_of(move(1), "nonce"), b"\xff")
     records = [corrupt]
 
     class Topic:
-        """A log of one reader and one producer."""
+        """A log with one reader and one producer."""
 
         read_to = 0
 
@@ -215,7 +215,7 @@ async def test_a_move_over_a_corrupt_record_is_written_and_holds_for_each_reader
     assert (log.registry.blocked, log.registry.state.epoch) == (None, 2)
 
 
-async def test_no_move_is_written_behind_one_that_cannot_be_read() -> None:
+async def test_no_move_is_written_after_an_unreadable_one() -> None:
     unused: Any = None
     log = VersionsLog(unused, Registry(unreadable=1))
     with pytest.raises(ModelError, match=r"epoch 1 cannot be read here.*--over-epoch 1; nothing was changed"):
@@ -224,7 +224,7 @@ async def test_no_move_is_written_behind_one_that_cannot_be_read() -> None:
         await log.append(unused, "chat.versions", move(2), over=2)
 
 
-def test_a_process_that_does_not_read_notes_keeps_none() -> None:
+def test_a_process_that_does_not_read_notes_stores_none() -> None:
     registry = Registry(keeps_notes=False)
     registry.apply(Noted(rollout="r", kind="hold", reason="test", unix_ms=1))
     assert registry.notes == []

@@ -1,4 +1,6 @@
-"""Who gets which version: by the hash alone, the same everywhere, and back only by a rollback."""
+"""Which conversation gets which version: decided by the hash alone, equally everywhere, and reversed only by a
+rollback.
+"""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +12,7 @@ SHARES = st.floats(0.0, 0.5)
 SESSIONS = [SessionKey("shop", f"session-{number}") for number in range(100_000)]
 
 
-def test_the_hash_sends_the_share_that_is_asked() -> None:
+def test_the_hash_selects_the_requested_share() -> None:
     for share, within in ((0.01, 0.002), (0.1, 0.002), (0.5, 0.005)):  # three standard deviations and less
         rule = Rule(salt=f"rollout-{share}", share=share, control=True)
         lanes = [rule.lane(session) for session in SESSIONS]
@@ -19,7 +21,7 @@ def test_the_hash_sends_the_share_that_is_asked() -> None:
 
 
 @given(SHARES, SHARES, st.integers(0, 99_999))
-def test_a_growing_share_moves_nobody_back(one: float, other: float, number: int) -> None:
+def test_a_growing_share_moves_no_conversation_back(one: float, other: float, number: int) -> None:
     less, more = sorted((one, other))
     before, after = (Rule(salt="a", share=share, control=True).lane(SESSIONS[number]) for share in (less, more))
     assert before in {"champion", after}
@@ -29,7 +31,7 @@ CLASSES = st.sampled_from(["short", "medium", "long", "lang:zh", "lang:en"])
 
 
 @given(SHARES, st.dictionaries(CLASSES, SHARES), st.dictionaries(st.sampled_from(["shop", "acme"]), SHARES))
-def test_a_conversation_has_the_least_share_of_all_classes(
+def test_a_conversation_gets_the_least_share_of_all_classes(
     share: float, classes: dict[str, float], tenants: dict[str, float]
 ) -> None:
     shares = classes | {f"tenant:{name}": each for name, each in tenants.items()}
@@ -37,11 +39,11 @@ def test_a_conversation_has_the_least_share_of_all_classes(
     assert rule.share_of("shop") == min([tenants.get("shop", share), *classes.values()])
 
 
-def test_a_tenant_has_a_share_of_its_own() -> None:
+def test_a_tenant_may_have_its_own_share() -> None:
     rule = Rule(salt="a", share=0.0, shares={"tenant:acme": 1.0})
     assert [rule.lane(SessionKey(tenant, "s")) for tenant in ("acme", "shop")] == ["canary", "champion"]
 
 
-def test_without_a_canary_all_go_to_the_champion() -> None:
+def test_without_a_canary_all_conversations_get_the_champion() -> None:
     rule = Rule(salt="a", share=0.5)
     assert {State(rule=rule).lane(session) for session in SESSIONS[:100]} == {"champion"}

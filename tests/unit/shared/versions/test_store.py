@@ -1,4 +1,4 @@
-"""A version is opened only where its folder is what its id says; else one reason is named."""
+"""A version is opened only if its folder matches its id; otherwise one reason is named."""
 
 import os
 import shutil
@@ -49,7 +49,7 @@ def trusting(store: Path, *keys: Ed25519PrivateKey) -> ModelSettings:
 
 
 def reason_of(model: ModelSettings, revision: str) -> str:
-    """Return why a version is refused. The message is one line and names the version."""
+    """Return the reason why a version is refused: one line that names the version."""
     with pytest.raises(VersionError) as caught:
         open_version(model, revision)
     assert revision in str(caught.value)
@@ -57,7 +57,7 @@ def reason_of(model: ModelSettings, revision: str) -> str:
     return caught.value.reason
 
 
-def test_a_whole_version_is_opened_with_its_document_and_its_golden_prompts(tmp_path: Path) -> None:
+def test_a_complete_version_is_opened_with_its_document_and_golden_prompts(tmp_path: Path) -> None:
     version = write_version(tmp_path)
     stored = open_version(ModelSettings(versions_dir=tmp_path), version.id)
     assert (stored.version, stored.path, stored.signed_by) == (version, tmp_path / version.id, None)
@@ -97,10 +97,10 @@ def test_a_damaged_version_is_refused_for_a_named_reason(
 
 @pytest.mark.parametrize("keys", [(), (KEY,)])
 @pytest.mark.parametrize("swapped", ["prompt", "name", "golden set emptied"])
-def test_an_earlier_releases_version_is_opened_as_the_registry_knows_it_and_never_where_keys_are_trusted(
+def test_an_older_releases_version_is_opened_by_its_registry_entry_and_never_with_trusted_keys(
     tmp_path: Path, keys: tuple[Ed25519PrivateKey, ...], swapped: str
 ) -> None:
-    """Its id holds 48 bits, and nothing named its golden prompts."""
+    """Its id has 48 bits, and nothing named its golden prompts."""
     version = write_version(tmp_path, earlier=True, key=KEY)
     assert len(version.id) == 12
     model = trusting(tmp_path, *keys) if keys else ModelSettings(versions_dir=tmp_path)
@@ -118,13 +118,13 @@ def test_an_earlier_releases_version_is_opened_as_the_registry_knows_it_and_neve
     assert reason_of(model, version.id) == "corrupt"
 
 
-def test_an_id_has_128_bits_and_an_earlier_releases_stays(tmp_path: Path) -> None:
+def test_an_id_has_128_bits_and_an_older_id_stays_valid(tmp_path: Path) -> None:
     version = Version(name="shop", model="m", model_revision="r", manifest_sha256="a" * 64, trained_on=("a",))
     assert version.id == "bde2fc0e2c5d"
     assert len(write_version(tmp_path).id) * 4 == 128
 
 
-def test_without_verify_a_flipped_bit_is_not_looked_for_and_a_cut_is(tmp_path: Path) -> None:
+def test_without_verify_a_truncated_file_is_detected_and_a_flipped_bit_is_not(tmp_path: Path) -> None:
     model, version = ModelSettings(versions_dir=tmp_path), write_version(tmp_path)
     flip(tmp_path / version.id / GRAPH_DATA)
     assert open_version(model, version.id, verify=False).version == version
@@ -133,7 +133,7 @@ def test_without_verify_a_flipped_bit_is_not_looked_for_and_a_cut_is(tmp_path: P
         open_version(model, version.id, verify=False)
 
 
-def test_only_a_version_signed_by_a_trusted_key_is_opened_where_keys_are_trusted(tmp_path: Path) -> None:
+def test_with_trusted_keys_only_a_version_they_signed_is_opened(tmp_path: Path) -> None:
     signed, other, unsigned = (
         write_version(tmp_path, name, key=key) for name, key in (("a", KEY), ("b", OTHER), ("c", None))
     )
@@ -147,7 +147,7 @@ def test_only_a_version_signed_by_a_trusted_key_is_opened_where_keys_are_trusted
     assert reason_of(model, signed.id) == "wrongly signed"
 
 
-def test_openssl_checks_a_signature_too(tmp_path: Path) -> None:
+def test_openssl_accepts_the_signature_too(tmp_path: Path) -> None:
     path = tmp_path / write_version(tmp_path, key=KEY).id
     trusting(tmp_path, KEY)
     check = ["openssl", "pkeyutl", "-verify", "-rawin", "-pubin", "-inkey", str(tmp_path / "keys" / "0.pem")]
@@ -157,7 +157,7 @@ def test_openssl_checks_a_signature_too(tmp_path: Path) -> None:
     assert subprocess.run([*check, *files], check=False).returncode == 1
 
 
-def test_a_folder_without_keys_trusts_nobody_and_says_what_to_type(tmp_path: Path) -> None:
+def test_a_folder_without_keys_trusts_no_signature_and_names_the_command(tmp_path: Path) -> None:
     version = write_version(tmp_path, key=KEY)
     with pytest.raises(SettingsError, match="replyline versions keygen"):
         open_version(trusting(tmp_path), version.id)
@@ -166,7 +166,7 @@ def test_a_folder_without_keys_trusts_nobody_and_says_what_to_type(tmp_path: Pat
         open_version(ModelSettings(versions_dir=tmp_path, trusted_keys=tmp_path / "keys"), version.id)
 
 
-def test_an_adapter_is_loaded_only_on_the_base_that_its_document_names(tmp_path: Path) -> None:
+def test_an_adapter_is_loaded_only_on_the_base_its_document_names(tmp_path: Path) -> None:
     model = ModelSettings(versions_dir=tmp_path)
     ours = write_version(tmp_path, "ours", adapter=ADAPTER, base_revision=BASE.sha256)
     assert open_version(model, ours.id).version == ours
@@ -179,7 +179,7 @@ IDS = st.lists(st.integers(0, 3), max_size=8).map(tuple)
 
 
 @given(st.lists(st.tuples(IDS, IDS), max_size=4))
-def test_agreement_counts_the_tokens_before_the_first_other_one(pairs: list[tuple[tuple[int, ...], ...]]) -> None:
+def test_agreement_counts_the_tokens_before_the_first_difference(pairs: list[tuple[tuple[int, ...], ...]]) -> None:
     golden = GoldenSet(engine="fake", prompts=tuple(Golden(prompt_ids=(1,), output_ids=ours) for ours, _ in pairs))
     same = [max(n for n in range(9) if ours[:n] == theirs[:n] and n <= len(ours)) for ours, theirs in pairs]
     wanted = sum(len(ours) for ours, _ in pairs)

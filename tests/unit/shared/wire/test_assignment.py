@@ -1,4 +1,6 @@
-"""A group shares out its partitions evenly, keeps a conversation's together, and moves no more than it must."""
+"""A group shares out its partitions evenly, keeps a conversation's partitions together, and moves as few as
+possible.
+"""
 
 import math
 from collections import Counter
@@ -24,7 +26,7 @@ def going_on(shares: Shares, topics: frozenset[str] = TOPICS, since: int = 1) ->
 
 
 def readers(shares: Shares) -> dict[tuple[str, int], str]:
-    """Who reads each partition; each has one reader."""
+    """Return each partition's reader; each has exactly one."""
     read = [(topic, number) for held in shares.values() for topic, numbers in held.items() for number in numbers]
     assert len(read) == len(set(read))
     return {
@@ -42,7 +44,7 @@ def fresh(members: int) -> dict[str, Member]:
 
 
 @pytest.mark.parametrize(("members", "partitions"), [(1, 4), (3, 4), (4, 8), (7, 12), (9, 4)])
-def test_all_is_read_and_all_have_alike(members: int, partitions: int) -> None:
+def test_every_partition_is_read_and_shares_are_even(members: int, partitions: int) -> None:
     shares = assign(num(partitions), fresh(members))
     assert readers(shares).keys() == {(topic, number) for topic in TOPICS for number in range(partitions)}
     counts = Counter(dict.fromkeys(shares, 0)) + Counter(readers(shares).values())
@@ -51,14 +53,14 @@ def test_all_is_read_and_all_have_alike(members: int, partitions: int) -> None:
 
 
 @pytest.mark.parametrize("members", [2, 3, 5, 7])
-def test_a_conversation_is_read_by_one_worker_however_long_its_questions_are(members: int) -> None:
-    """Its key chooses the same number in the topic of each bucket."""
+def test_a_conversation_has_one_worker_in_every_bucket(members: int) -> None:
+    """Its key gives the same partition number in each bucket's topic."""
     read = readers(assign(num(12), fresh(members)))
     assert all(len({read[topic, number] for topic in TOPICS}) == 1 for number in range(12))
 
 
 @pytest.mark.parametrize(("members", "partitions"), [(4, 8), (4, 100), (99, 1_000)])
-def test_who_joins_takes_its_share_and_nothing_else_moves(members: int, partitions: int) -> None:
+def test_a_joining_member_gets_its_share_and_nothing_else_moves(members: int, partitions: int) -> None:
     before = assign(num(partitions), fresh(members))
     after = assign(num(partitions), {**going_on(before), "new": Member(TOPICS)})
     share = sum(map(len, after["new"].values()))
@@ -67,8 +69,8 @@ def test_who_joins_takes_its_share_and_nothing_else_moves(members: int, partitio
 
 
 @pytest.mark.parametrize("returned", ["a", "z"])
-def test_of_two_that_name_the_same_the_later_had_it_last(returned: str) -> None:
-    """One that was away for longer than its session comes back with what others have had since."""
+def test_of_two_members_that_claim_a_partition_the_later_generation_had_it_last(returned: str) -> None:
+    """A member that was away for longer than its session returns with partitions that others have owned since."""
     away = Member(TOPICS, {topic: [0, 1, 2, 3] for topic in TOPICS}, 1)
     stayed = {
         "w1": Member(TOPICS, {topic: [0, 1] for topic in TOPICS}, 2),
@@ -81,23 +83,23 @@ def test_of_two_that_name_the_same_the_later_had_it_last(returned: str) -> None:
 
 
 @pytest.mark.parametrize(("every", "one"), [("a", "b"), ("b", "a")])
-def test_a_topic_that_only_some_read_is_theirs(every: str, one: str) -> None:
+def test_a_topic_that_only_some_members_read_is_assigned_to_them(every: str, one: str) -> None:
     shares = assign(num(6), {every: Member(TOPICS), one: Member(frozenset({"short"}))})
     assert set(shares[one]) == {"short"}
     assert len(shares[every]["long"]) == len(shares[every]["medium"]) == 6
-    assert len(shares[one]["short"]) == 6  # the other has two topics to itself already
+    assert len(shares[one]["short"]) == 6  # the other already has two topics alone
 
 
 @pytest.mark.parametrize(("most", "least"), [("a", "b"), ("b", "a")])
-def test_a_number_stays_with_whoever_read_it_in_most_topics(most: str, least: str) -> None:
-    """Its topics had other readers while they had other numbers of partitions."""
+def test_a_partition_number_stays_with_the_reader_of_most_topics(most: str, least: str) -> None:
+    """Its topics had different readers while they had different partition counts."""
     held = {most: {"short": [0], "medium": [0]}, least: {"long": [0]}}
     shares = assign(num(2), {name: Member(TOPICS, topics, 1) for name, topics in held.items()})
     assert shares[most]["long"] == [0]
     assert shares[least]["short"] == [1]
 
 
-def test_what_nobody_reads_and_what_is_not_known_is_left_out() -> None:
+def test_unread_topics_and_unknown_members_are_left_out() -> None:
     assert assign({"short": 2, "other": 3}, {"w": Member(TOPICS)}) == {"w": {"short": [0, 1]}}
     assert assign(num(2), {}) == {}
 
@@ -110,7 +112,7 @@ SUBSCRIPTIONS = st.sets(st.sampled_from(sorted(TOPICS)), min_size=1).map(frozens
     st.dictionaries(st.sampled_from("abcdefg"), SUBSCRIPTIONS, min_size=1),
     st.fixed_dictionaries(dict.fromkeys(sorted(TOPICS), st.integers(0, 9))),
 )
-def test_where_nothing_changes_nothing_moves(topics: dict[str, frozenset[str]], partitions: dict[str, int]) -> None:
+def test_without_a_change_nothing_moves(topics: dict[str, frozenset[str]], partitions: dict[str, int]) -> None:
     shares = assign(partitions, {name: Member(subscribed) for name, subscribed in topics.items()})
     again = {name: Member(topics[name], held, 1) for name, held in shares.items()}
     assert assign(partitions, dict(reversed(again.items()))) == shares
@@ -124,8 +126,10 @@ def test_where_nothing_changes_nothing_moves(topics: dict[str, frozenset[str]], 
 
 @settings(max_examples=examples(200))
 @given(st.integers(4, 60), st.permutations(["w00", "w01", "new-a", "new-b"]))
-def test_from_two_workers_to_four_and_back_all_stays_that_can(partitions: int, order: list[str]) -> None:
-    """Whoever leaves: a worker keeps as much of what it had as its new share has room for, and sessions with it."""
+def test_scaling_from_two_workers_to_four_and_back_moves_the_minimum(partitions: int, order: list[str]) -> None:
+    """A worker keeps as many of its partitions as its new share allows, whichever other leaves, and
+    sessions with them.
+    """
     two = assign(num(partitions), fresh(2))
     four = assign(num(partitions), {**going_on(two), "new-a": Member(TOPICS), "new-b": Member(TOPICS)})
     staying = {name: member for name, member in going_on(four, since=2).items() if name in order[:2]}
@@ -136,7 +140,7 @@ def test_from_two_workers_to_four_and_back_all_stays_that_can(partitions: int, o
 
 
 class AnyGroup(RuleBasedStateMachine):
-    """Members of one kind join, leave and go on; each sharing out is even and moves the least that evenness takes."""
+    """Members of one kind join, leave and continue; each assignment is even and moves the minimum for it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -152,7 +156,7 @@ class AnyGroup(RuleBasedStateMachine):
         was, is_ = readers(before), readers(self.shares)
         kept = Counter(name for place, name in was.items() if place[0] == "long" and is_[place] == name)
         held = Counter(name for (topic, _), name in was.items() if topic == "long" and name in members)
-        # As many keep one more than the least as may have one more.
+        # As many members keep one more than the minimum as may have one more.
         least, more = divmod(8, len(members))
         over = sum(count > least for count in held.values())
         assert sum(kept.values()) == sum(min(count, least) for count in held.values()) + min(over, more)

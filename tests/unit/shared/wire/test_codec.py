@@ -1,4 +1,4 @@
-"""Whatever a client or a producer sends is a message or a `ProtocolError` that names the field; never anything else."""
+"""Any bytes from a client or a producer are a message or a `ProtocolError` that names the field."""
 
 import json
 from collections.abc import Callable
@@ -49,7 +49,7 @@ JSON_VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
     max_leaves=12,
 )
-# Documents that look like a message up to some point.
+# Documents that resemble a message up to some point.
 NEARLY = st.fixed_dictionaries(
     {
         "type": st.sampled_from(
@@ -71,7 +71,7 @@ def refused(decode: Callable[[bytes | str], object], data: bytes | str) -> Proto
 
 
 def code_of(decode: Callable[[bytes | str], object], data: bytes | str) -> str | None:
-    """The code that the data is refused with; None where it is taken. What is taken can be written on."""
+    """Return the code of the refusal, or None if the data is accepted and can be encoded again."""
     try:
         message = decode(data)
     except ProtocolError as error:
@@ -106,7 +106,7 @@ def test_a_request_record_is_read_in_either_form(request: ChatRequest) -> None:
 
 
 @given(any_of(Reply), any_of(Notice), any_of(Erase), any_of(WorkerReport))
-def test_what_the_processes_tell_each_other_is_read_as_it_was_written(
+def test_messages_between_processes_round_trip(
     reply: Reply, notice: Notice, erase: Erase, report: WorkerReport
 ) -> None:
     assert decode_report(msgpack_encode(report)) == report
@@ -124,13 +124,13 @@ def test_text_frames_may_be_text_or_bytes() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff", b"{", b'{"type":"pong"} {}', b'{"type":"pong","x":01}'])
-def test_what_is_no_json_is_bad_json(data: bytes) -> None:
+def test_invalid_json_is_bad_json(data: bytes) -> None:
     error = refused(from_json, data)
     assert (error.code, error.kind, error.retriable) == ("bad_json", "invalid_request_error", False)
 
 
 @pytest.mark.parametrize("data", [b"", b"\xc1", b"\x81", b"\x81\xa4type\xa4pong\x00", b"\xde\xff\xff"])
-def test_what_is_no_messagepack_is_bad_msgpack(data: bytes) -> None:
+def test_invalid_messagepack_is_bad_msgpack(data: bytes) -> None:
     assert refused(from_msgpack, data).code == "bad_msgpack"
 
 
@@ -144,7 +144,7 @@ def test_an_unknown_type_is_named_and_the_known_ones_are_listed(value: object) -
 
 
 @pytest.mark.parametrize("value", [[], 5, "pong", None, {"type": 5}, {"type": [1] * 1_000}, {"type": {"a": 1}}])
-def test_what_is_no_object_with_a_type_is_told_so_briefly(value: object) -> None:
+def test_a_value_without_an_object_type_gets_a_short_error(value: object) -> None:
     for decode, encode in ((from_json, msgspec.json.encode), (from_msgpack, msgspec.msgpack.encode)):
         error = refused(decode, encode(value))
         assert (error.code, error.param) == ("invalid_field", "type")
@@ -207,13 +207,13 @@ def test_a_missing_field_is_named(message: dict[str, object], param: str) -> Non
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
-def test_numbers_that_are_none_are_refused_or_read_as_null(number: float) -> None:
+def test_nan_and_infinity_are_refused_or_read_as_null(number: float) -> None:
     assert refused(from_msgpack, msgspec.msgpack.encode({**ASK, "temperature": number})).param == "temperature"
     assert from_json(json.dumps({**ASK, "temperature": number})) == ResponseCreate(event_id="e1", input="hi")
 
 
 @pytest.mark.parametrize("digits", [20, 40, 400, 5_000])
-def test_huge_integers_are_refused_where_a_number_is_wanted(digits: int) -> None:
+def test_huge_integers_are_refused_in_numeric_fields(digits: int) -> None:
     for name in ("max_output_tokens", "seed", "deadline_ms", "first_token_ms"):
         error = refused(from_json, f'{{"type":"response.create","event_id":"e","input":"x","{name}":{"9" * digits}}}')
         assert (error.code, error.param) == ("invalid_field", name)
@@ -230,12 +230,12 @@ def test_huge_integers_are_refused_where_a_number_is_wanted(digits: int) -> None
         (from_msgpack, b"\x82\xa4type\xafsession.refresh\xa5token\xa4a\xf0\x9f\x93"),
     ],
 )
-def test_text_that_is_not_unicode_is_replaced(decode: Callable[[Any], object], data: bytes | str) -> None:
+def test_invalid_unicode_is_replaced(decode: Callable[[Any], object], data: bytes | str) -> None:
     assert decode(data) == SessionRefresh(token="a\ufffd")
 
 
 def test_many_broken_texts_in_messagepack_cost_little() -> None:
-    """Each is mended by itself: what has more of them than anybody writes is refused."""
+    """Each is repaired separately, so a message with an unlikely number of them is refused."""
     broken = msgspec.msgpack.encode(ASK | {"stop": [f"{n:05}###" for n in range(5_000)]}).replace(
         b"###", b"\xf0\x9f\x93"
     )
@@ -245,20 +245,20 @@ def test_many_broken_texts_in_messagepack_cost_little() -> None:
 @pytest.mark.parametrize(
     "data", [b"[" * NESTED, b'{"type":"pong","x":' + b"[" * NESTED, b'{"x":' * NESTED], ids=["list", "field", "map"]
 )
-def test_nesting_without_end_is_refused(data: bytes) -> None:
+def test_unbounded_nesting_is_refused(data: bytes) -> None:
     assert refused(from_json, data).code in CODES
     assert event_id_of(data, text=True) is None
 
 
 @pytest.mark.parametrize("opening", [b"\x91", b"\x81\xa1x", b"\x82\xa4type\xa4pong\xa1x\x91"])
-def test_nesting_without_end_is_refused_in_messagepack(opening: bytes) -> None:
+def test_unbounded_nesting_is_refused_in_messagepack(opening: bytes) -> None:
     data = opening + b"\x91" * NESTED
     assert refused(from_msgpack, data).code in CODES
     for decode in (decode_request, decode_reply, decode_notice, decode_erase, decode_forgotten, decode_report):
         assert refused(decode, data).code == "invalid_record"
 
 
-# --- whatever comes
+# --- arbitrary input
 
 
 @given(st.binary(max_size=200))
@@ -285,7 +285,7 @@ def test_arbitrary_bytes_are_a_message_or_a_protocol_error(data: bytes) -> None:
 def test_arbitrary_values_are_a_message_or_a_protocol_error(value: object, text: bool) -> None:
     try:
         data = (msgspec.json if text else msgspec.msgpack).encode(value)
-    except OverflowError:  # an integer that MessagePack has no form for
+    except OverflowError:  # an integer without a MessagePack form
         return
     assert code_of(from_json if text else from_msgpack, data) in {None, "unknown_type", "invalid_field"}
     assert code_of(decode_request, data) in {None, "invalid_record"}
@@ -309,8 +309,8 @@ def test_a_record_without_a_value_is_refused() -> None:
 @pytest.mark.parametrize(
     "name", ["created_unix_ms", "deadline_unix_ms", "first_token_unix_ms", "reply_partition", "max_output_tokens"]
 )
-def test_a_producers_number_can_be_written_on_or_is_refused(name: str) -> None:
-    """What JSON allows and MessagePack cannot write stops here, not at the router's producer."""
+def test_a_producers_number_can_be_encoded_again_or_is_refused(name: str) -> None:
+    """Values that JSON allows and MessagePack cannot encode stop here, not at the router's producer."""
     error = refused(
         decode_request,  # type: ignore[arg-type]
         f'{{"type":"chat.request","id":"a","session_id":"s","input":"x","{name}":{2**64}}}'.encode(),
@@ -318,26 +318,26 @@ def test_a_producers_number_can_be_written_on_or_is_refused(name: str) -> None:
     assert (error.code, name in str(error)) == ("invalid_record", True)
 
 
-# --- whose error it is
+# --- which event an error belongs to
 
 
 @given(st.text(min_size=1, max_size=64))
-def test_an_error_finds_the_event_that_it_is_about(event_id: str) -> None:
+def test_an_error_names_its_event(event_id: str) -> None:
     broken = {**ASK, "event_id": event_id, "input": 5}
     assert event_id_of(msgspec.json.encode(broken), text=True) == event_id
     assert event_id_of(msgspec.msgpack.encode(broken), text=False) == event_id
 
 
 @pytest.mark.parametrize("event_id", [None, 5, "x" * 65, ["e"]])
-def test_an_event_id_that_is_none_is_not_repeated(event_id: object) -> None:
+def test_an_invalid_event_id_is_not_repeated(event_id: object) -> None:
     assert event_id_of(json_of({**ASK, "event_id": event_id}), text=True) is None
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff", b"\xc1"])
-def test_a_message_that_cannot_be_read_has_no_event_id(data: bytes) -> None:
+def test_an_unreadable_message_has_no_event_id(data: bytes) -> None:
     assert event_id_of(data, text=True) is None
     assert event_id_of(data, text=False) is None
 
 
-def test_an_error_finds_an_event_id_of_broken_text() -> None:
+def test_an_error_names_an_event_id_with_invalid_unicode() -> None:
     assert event_id_of('{"event_id":"\ud800"}', text=True) == "\ufffd"

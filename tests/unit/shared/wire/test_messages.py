@@ -1,4 +1,4 @@
-"""What is on the wire is what the protocol's document says, and comes back as it went."""
+"""Messages on the wire match the protocol's document and round-trip."""
 
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ EXAMPLES = 10_000
 
 
 def as_written_both_ways(message: Message) -> None:
-    """It comes back as it went, both forms carry the same fields, and what a later version adds is ignored."""
+    """Check that a message round-trips, both forms have the same fields, and fields of a later version are ignored."""
     fields = []
     for codec in (msgspec.json, msgspec.msgpack):
         wire = codec.encode(message)
@@ -44,7 +44,7 @@ def as_written_both_ways(message: Message) -> None:
 
 
 def tried(kind: type[Message], examples: int) -> int:
-    """How many examples of that type of message went both ways."""
+    """How many examples of each message type went both ways."""
     count = 0
 
     @settings(max_examples=examples, suppress_health_check=list(HealthCheck))
@@ -59,7 +59,7 @@ def tried(kind: type[Message], examples: int) -> int:
 
 
 @pytest.mark.promise(2)
-def test_every_message_goes_both_ways_as_it_is(reliability: Reliability) -> None:
+def test_every_message_round_trips_unchanged(reliability: Reliability) -> None:
     examples = reliability.amount(EXAMPLES, part=25)
     fewest = min(tried(kind, examples) for kind in KINDS if kind.__struct_fields__)
     for kind in KINDS:
@@ -81,8 +81,8 @@ GOLDEN = (Path(__file__).parents[3] / "golden" / "wire.jsonl").read_text(encodin
 
 
 @pytest.mark.parametrize("wire", GOLDEN)
-def test_the_wire_has_the_names_of_the_protocol(wire: str) -> None:
-    """A name that is unknown would be left out; one that is missing, or a default's, would be refused or added."""
+def test_the_wire_uses_the_protocols_names(wire: str) -> None:
+    """An unknown name would be dropped; a missing one would be refused, or filled in with its default."""
     assert msgspec.json.encode(msgspec.json.decode(wire, type=EVERYTHING)).decode() == wire
 
 

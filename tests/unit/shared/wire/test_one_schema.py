@@ -1,4 +1,4 @@
-"""Every document of the wire says what the Structs say: the names, the fields, which must be there, and their words."""
+"""Every wire document agrees with the Structs: names, fields, which are required, and allowed values."""
 
 import json
 import re
@@ -34,7 +34,7 @@ class Field:
 Messages = dict[str, dict[str, Field]]
 
 
-def of_structs() -> Messages:
+def messages_of_structs() -> Messages:
     """A message's tag is its field `type`."""
     return {
         name: {
@@ -60,7 +60,7 @@ def _of_json_schema(schema: dict[str, Any]) -> Field:
 
 
 def of_typescript() -> Messages:
-    """By the lines of the file; an integer is a number there."""
+    """Read from the file's lines; an integer is a number there."""
     return {
         name: {
             field: replace(_of_ts_type(kind), required=not optional)
@@ -77,7 +77,7 @@ def _of_ts_type(kind: str) -> Field:
 
 
 def of_proto() -> Messages:
-    """By the lines of the file; `required` are those without `optional`."""
+    """Read from the file's lines; fields without `optional` are `required`."""
     words = {
         name: frozenset(word.lower() for word in re.findall(rf"^  {_upper(name)}_(\w+) = [1-9]", body, re.MULTILINE))
         for name, body in re.findall(r"^enum (\w+) \{\n(.*?)^\}$", PROTO, re.MULTILINE | re.DOTALL)
@@ -99,24 +99,24 @@ def _upper(name: str) -> str:
     return re.sub(r"(?<=.)(?=[A-Z])", "_", name).upper()
 
 
-def test_the_asyncapi_document_says_what_the_structs_say() -> None:
+def test_the_asyncapi_document_matches_the_structs() -> None:
     told = json.loads((ROOT / "docs" / "asyncapi.json").read_text())["components"]["schemas"]
     assert {name: told.get(name) for name in SCHEMAS} == json.loads(msgspec.json.encode(SCHEMAS))
 
 
-def test_the_typescript_says_what_the_structs_say() -> None:
-    """Made anew by: replyline schema --typescript > gateway/widget/protocol.d.ts"""
+def test_the_typescript_matches_the_structs() -> None:
+    """Generate it with: replyline schema --typescript > gateway/widget/protocol.d.ts"""
     numbers = {
         name: {field: replace(of, type=of.type.replace("integer", "number")) for field, of in fields.items()}
-        for name, fields in of_structs().items()
+        for name, fields in messages_of_structs().items()
     }
     assert of_typescript() == numbers
     assert render() == TYPESCRIPT
 
 
-def test_the_proto_says_what_the_structs_say() -> None:
-    """A tag is a place in a `oneof`, HTTP/2 has pings of its own, and what may be null is optional or a list."""
-    told, structs = of_proto(), of_structs()
+def test_the_proto_matches_the_structs() -> None:
+    """A tag is a field number in a `oneof`, HTTP/2 has its own pings, and a nullable field is optional or a list."""
+    told, structs = of_proto(), messages_of_structs()
     for name in structs.keys() - {"Ping", "Pong"}:
         ours = {field: of for field, of in structs[name].items() if len(of.words) != 1}
         assert _without_required(told[name]) == _without_required(ours), name
@@ -137,7 +137,7 @@ def _without_required(fields: dict[str, Field]) -> dict[str, Field]:
 
 
 @pytest.mark.parametrize("body", ["ChatBody", "ResponsesBody"])
-def test_what_both_name_has_the_same_bounds_in_the_openapi_document(body: str) -> None:
+def test_shared_fields_have_the_same_bounds_in_the_openapi_document(body: str) -> None:
     asked, ours = openapi()["components"]["schemas"][body]["properties"], SCHEMAS["ResponseCreate"]["properties"]
     both = (asked.keys() & ours.keys()) - {"input", "instructions"}
     assert both >= {"temperature", "top_p", "metadata"}
@@ -146,13 +146,13 @@ def test_what_both_name_has_the_same_bounds_in_the_openapi_document(body: str) -
 
 
 def _forms(schema: dict[str, Any]) -> list[dict[str, Any]]:
-    """The forms that a field may have, without its default."""
+    """Return the types that a field may have, without its default."""
     plain = {key: value for key, value in schema.items() if key != "default"}
     return [each for each in plain.get("anyOf", [plain]) if each != {"type": "null"}]
 
 
-def test_whose_words_they_are_and_how_they_ended_has_the_same_words_in_the_openapi_document() -> None:
-    ours, paths = of_structs()["Response"], openapi()["paths"]
+def test_source_and_status_have_the_same_values_in_the_openapi_document() -> None:
+    ours, paths = messages_of_structs()["Response"], openapi()["paths"]
 
     def words(path: str, field: str) -> set[str]:
         answer = paths[path]["post"]["responses"]["200"]["content"]["application/json"]["schema"]

@@ -1,4 +1,4 @@
-"""A request as it came becomes one with nothing left open."""
+"""A received request becomes one with every field filled in."""
 
 import pytest
 from hypothesis import assume, given
@@ -45,7 +45,7 @@ DEFAULT = {
 @pytest.mark.parametrize(
     ("said", "settled"), [({}, DEFAULT), (SAID, SAID), ({"max_output_tokens": 10_000}, {"max_output_tokens": 512})]
 )
-def test_what_a_request_says_stands_within_the_limits_and_the_rest_is_filled_in(
+def test_a_requests_values_are_limited_and_missing_ones_are_filled_in(
     said: dict[str, object], settled: dict[str, object]
 ) -> None:
     asked = request(**said)
@@ -62,21 +62,21 @@ AHEAD = 300_000  # the producer's clock is five minutes ahead
     [
         (None, None, None, 1_000_200, 1_001_000),
         (999_000, 1_000_500, 1_002_000, 1_000_500, 1_002_000),
-        (999_500, None, None, 999_700, 1_000_500),  # from the creation, not from the reading
-        (None, None, 2**50, 1_000_200, 1_060_000),  # no longer than the limit
-        (None, 2**50, 1_000_700, 1_000_700, 1_000_700),  # the soft one is never after the hard one
-        (0, None, None, 200, 1_000),  # past ones stay past
+        (999_500, None, None, 999_700, 1_000_500),  # counted from the creation, not from the read
+        (None, None, 2**50, 1_000_200, 1_060_000),  # limited to the maximum
+        (None, 2**50, 1_000_700, 1_000_700, 1_000_700),  # the soft deadline is never after the hard one
+        (0, None, None, 200, 1_000),  # deadlines in the past stay
         (None, None, 5, 5, 5),
-        # Created in the future: as long from now.
+        # Created in the future: counted from now.
         (1_000_000 + AHEAD, 1_000_300 + AHEAD, 1_005_000 + AHEAD, 1_000_300, 1_005_000),
         (1_000_000 + AHEAD, None, None, 1_000_200, 1_001_000),
-        # Before its own creation: then that is wrong, in microseconds, say.
+        # Before its own creation: the creation time is wrong, for example in microseconds.
         (2**50, None, 1_005_000, 1_000_200, 1_005_000),
-        # A clock that is behind cannot be told from a request that has waited.
+        # A clock that is behind cannot be distinguished from a request that has waited.
         (700_000, None, 701_000, 700_200, 701_000),
     ],
 )
-def test_the_deadlines_that_a_request_gets(
+def test_a_request_gets_its_deadlines(
     created: int | None, soft: int | None, hard: int | None, first_token: int, deadline: int
 ) -> None:
     asked = request(created_unix_ms=created, first_token_unix_ms=soft, deadline_unix_ms=hard)
@@ -86,15 +86,15 @@ def test_the_deadlines_that_a_request_gets(
     assert order.deadline.expired(NOW, started=True) == (deadline <= NOW)
 
 
-def test_a_process_whose_clock_was_set_goes_by_its_own_time() -> None:
-    """It is five minutes behind the wire's: the deadline comes when it was promised."""
+def test_a_process_with_a_changed_clock_uses_its_own_time() -> None:
+    """It is five minutes behind the wire's time: the deadline comes at the promised moment."""
     asked = request(created_unix_ms=1_000_000, first_token_unix_ms=1_000_500, deadline_unix_ms=1_002_000)
     deadline = settle(asked, DEFAULTS, NOW).by_a_clock_behind(AHEAD).deadline
     assert (deadline.first_token_unix_ms, deadline.deadline_unix_ms) == (1_000_500 - AHEAD, 1_002_000 - AHEAD)
 
 
 @given(any_of(ChatRequest))
-def test_every_request_is_settled_or_its_reply_topic_is_refused(asked: ChatRequest) -> None:
+def test_every_request_is_completed_or_its_reply_topic_is_refused(asked: ChatRequest) -> None:
     try:
         order = settle(asked, DEFAULTS, NOW)
     except ProtocolError as error:
@@ -123,16 +123,16 @@ SECONDS = 1_795_000_000
 
 
 @pytest.mark.parametrize("name", ["created_unix_ms", "deadline_unix_ms", "first_token_unix_ms"])
-def test_a_time_in_seconds_is_refused_and_the_unit_named(name: str) -> None:
-    """As milliseconds it would be a day of 1970, and the request too late before it began."""
+def test_a_time_in_seconds_is_refused_with_the_unit_named(name: str) -> None:
+    """As milliseconds it would be a day in 1970, and the request too late from the start."""
     with pytest.raises(ProtocolError, match=rf"{name}={SECONDS} is a Unix time in seconds; write milli") as caught:
         settle(request(**{name: SECONDS}), DEFAULTS, NOW)
     assert (caught.value.code, caught.value.param) == ("invalid_field", name)
 
 
 @given(st.integers(0, 2**44), st.integers(0, 2**44), st.integers(0, 600_000))
-def test_no_clock_gives_more_time_than_was_asked_for(created: int, now: int, span: int) -> None:
-    """And one that is right or ahead takes none away."""
+def test_no_clock_gives_more_time_than_requested(created: int, now: int, span: int) -> None:
+    """A clock that is right or ahead takes none away."""
     assume(not any(10**9 <= time < 10**10 for time in (created, created + span)))
     deadline = settle(request(created_unix_ms=created, deadline_unix_ms=created + span), DEFAULTS, now).deadline
     assert deadline.deadline_unix_ms <= max(created, now) + span
@@ -150,8 +150,8 @@ def test_no_clock_gives_more_time_than_was_asked_for(created: int, now: int, spa
         (None, None, None),
     ],
 )
-def test_of_two_deadlines_the_earlier_counts(header: bytes | None, value: int | None, heeded: int | None) -> None:
-    """One in the header, one in the value: whoever read only the header has gone by it already."""
+def test_the_earlier_of_two_deadlines_counts(header: bytes | None, value: int | None, heeded: int | None) -> None:
+    """One is in the header, one in the value: a reader that saw only the header has applied it already."""
     headers = {} if header is None else {"deadline-unix-ms": header}
     assert heed_headers(request(deadline_unix_ms=value), headers).deadline_unix_ms == heeded
 
@@ -170,7 +170,7 @@ def test_a_reply_topic_off_the_allow_list_is_refused_by_name() -> None:
     assert caught.value.code == "reply_topic_not_allowed"
 
 
-def test_an_absent_seed_follows_from_the_id() -> None:
+def test_a_missing_seed_is_derived_from_the_id() -> None:
     """FNV-1a of "a", from the reference vectors of draft-eastlake-fnv, shifted once."""
     asked = ChatRequest(id="a", session_id="s", input="x")
     assert settle(asked, DEFAULTS, NOW).seed == 0xAF63DC4C8601EC8C >> 1
@@ -178,7 +178,7 @@ def test_an_absent_seed_follows_from_the_id() -> None:
     assert settle(other, DEFAULTS, NOW).seed != settle(asked, DEFAULTS, NOW).seed
 
 
-def test_headers_say_what_a_reader_needs_without_opening_the_value() -> None:
+def test_headers_contain_what_a_reader_needs_without_decoding_the_value() -> None:
     order = settle(request(reply_topic="chat.replies", reply_partition=3), DEFAULTS, NOW)
     assert request_headers(order, source="gateway-0") == {
         "content-type": b"application/msgpack",

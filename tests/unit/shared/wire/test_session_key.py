@@ -1,4 +1,4 @@
-"""A session's keys are together at one node of a Redis Cluster; redis-py's own table is the authority for slots."""
+"""A session's keys are in one slot of a Redis Cluster, according to redis-py's own slot table."""
 
 from pathlib import Path
 from typing import Final, get_args
@@ -20,8 +20,8 @@ def test_all_keys_of_a_session_have_one_slot(tenant: str, session_id: str) -> No
 
 
 @pytest.mark.parametrize("part", get_args(SessionPart))
-def test_each_part_of_a_session_in_redis_is_in_the_security_page(part: SessionPart) -> None:
-    """A process whose Redis user may not write a key loses what it keeps there."""
+def test_each_session_key_pattern_is_on_the_security_page(part: SessionPart) -> None:
+    """A process whose Redis user may not write a key loses the data in it."""
     rows = [line for line in SECURITY.splitlines() if line.startswith("| Redis: ")]
     gateway = next(line for line in SECURITY.splitlines() if line.startswith("ACL SETUSER gateway "))
     assert any(f"`{part}`" in row for row in rows)

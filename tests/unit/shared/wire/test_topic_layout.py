@@ -1,4 +1,4 @@
-"""A cancel stands where the worker reads that has its request, or nobody starts."""
+"""A cancel is in the partition read by the worker that has its request; otherwise no process starts."""
 
 import pytest
 from hypothesis import given
@@ -30,20 +30,20 @@ def layout(short: int, medium: int, long: int, cancels: int) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("fits", [(4, 4, 4, 4), (4, 4, 4, 1), (12, 4, 8, 4), (4, 4, 4, 0), (0, 0, 0, 3), (6, 0, 0, 3)])
-def test_where_they_divide_nothing_is_said(fits: tuple[int, int, int, int]) -> None:
-    """0: the topic is not there, which others say."""
+def test_topics_with_matching_partition_counts_are_accepted(fits: tuple[int, int, int, int]) -> None:
+    """0 means a missing topic, which other checks report."""
     assert misfit(TOPICS, layout(*fits)) is None
 
 
 @pytest.mark.parametrize(
     "known", [("chat.requests.long", "chat.cancels"), ("chat.requests.long",), ("chat.cancels",), ()]
 )
-def test_a_topic_that_is_not_known_counts_for_nothing(known: tuple[str, ...]) -> None:
+def test_an_unknown_topic_is_ignored(known: tuple[str, ...]) -> None:
     seen = {"chat.requests.long": 12, "chat.cancels": 3}
     assert misfit(TOPICS, {topic: seen[topic] for topic in known}) is None
 
 
-def test_where_they_do_not_it_is_said_which_and_what_to_type() -> None:
+def test_mismatched_topics_are_named_with_the_command_to_type() -> None:
     why = misfit(TOPICS, layout(12, 8, 4, 3))
     assert why is not None
     assert "chat.cancels has 3 partitions, and chat.requests.medium has 8" in why
@@ -58,26 +58,26 @@ def test_a_lanes_topics_count_too() -> None:
 
 
 @given(st.text(max_size=40), st.sampled_from([(4, 4), (4, 2), (12, 4), (1_000, 100), (7, 1)]), st.data())
-def test_whoever_reads_a_request_reads_its_cancel(session: str, nums: tuple[int, int], data: st.DataObject) -> None:
+def test_the_reader_of_a_request_reads_its_cancel(session: str, nums: tuple[int, int], data: st.DataObject) -> None:
     requests, cancels = nums
     key = SessionKey("demo", session).record_key
     held = {partition_of(key, requests), *data.draw(st.sets(st.integers(0, requests - 1)))}
     assert partition_of(key, cancels) in cancel_partitions(held, cancels)
 
 
-def test_with_as_many_partitions_it_reads_no_others() -> None:
+def test_with_equal_partition_counts_a_worker_reads_no_other_cancels() -> None:
     assert cancel_partitions({3, 17}, 1_000) == {3, 17}
 
 
 @pytest.mark.parametrize(
     ("told", "brokers", "wanted"), [(None, 1, 1), (None, 2, 2), (None, 7, 3), (1, 3, 1), (5, 3, 5)]
 )
-def test_as_many_copies_are_wanted_as_there_are_brokers_for(told: int | None, brokers: int, wanted: int) -> None:
+def test_the_wanted_replication_is_limited_by_the_brokers(told: int | None, brokers: int, wanted: int) -> None:
     assert wanted_replicas(told, brokers) == wanted
 
 
 @pytest.mark.parametrize(("replicas", "least"), [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3)])
-def test_what_is_acknowledged_stands_on_more_than_half_of_the_copies(replicas: int, least: int) -> None:
+def test_min_insync_replicas_is_more_than_half_of_the_replicas(replicas: int, least: int) -> None:
     assert min_in_sync_of(replicas) == least
 
 
@@ -85,8 +85,8 @@ ALL = TOPICS.all(request_partitions=1, reply_partitions=1)
 
 
 @pytest.mark.parametrize("topic", ALL)
-def test_each_topic_that_a_broker_creates_itself_is_named_unless_its_defaults_will_do(topic: str) -> None:
-    """Kafka's defaults delete after a week, and take a producer's word for the time."""
+def test_each_auto_created_topic_is_named_unless_the_defaults_suffice(topic: str) -> None:
+    """Kafka's defaults delete after a week and trust the producer's timestamp."""
     defaults = {"cleanup.policy": "delete", "retention.ms": "604800000", "message.timestamp.type": "CreateTime"}
     wanted = TOPICS.config(topic)
     assert broken_promise(TopicCopies(topic, 1, 1, 1, config=defaults | wanted), wanted) is None
@@ -129,10 +129,10 @@ def test_a_setting_that_loses_records_early_is_named(topic: str, setting: str, v
         (TopicCopies("t", 1, 1, 1, 1), 3, "t keeps 1 of 3 copies"),
     ],
 )
-def test_what_goes_with_one_broker_is_too_weak_unless_told_so(
+def test_a_topic_lost_with_one_broker_is_too_weak_unless_allowed(
     found: TopicCopies, told: int | None, says: str | None
 ) -> None:
-    """How many are up to date at the moment is no reason: a broker may be away."""
+    """The number of in-sync replicas at the moment is no reason: a broker may be away."""
     why = weakness(found, told)
     assert (why is None) == (says is None)
     assert says is None or says in str(why)

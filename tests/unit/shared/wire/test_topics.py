@@ -1,4 +1,4 @@
-"""Which topic a request belongs to, and where its answer may go."""
+"""A request's topic, and the topics its answer may go to."""
 
 from collections.abc import Callable
 
@@ -23,7 +23,7 @@ MERGING = Tokenizer(
         ["<|end|>", *"abcdefgh", "ab", "abcd"], merges=[("a", "b")], special_ids=[0], added_ids=[10], split_digits=False
     )
 )
-# Every one gives a token for at least a byte, none for less than one.
+# Each tokenizer has a token for at least one byte, none for less.
 COUNTERS: list[Callable[[str], int]] = [
     BYTE_LEVEL.count,
     lambda text: len(text.encode()),
@@ -37,43 +37,43 @@ COUNTERS: list[Callable[[str], int]] = [
     ("num_tokens", "bucket"),
     [(0, "short"), (1, "short"), (64, "short"), (65, "medium"), (256, "medium"), (257, "long"), (10**9, "long")],
 )
-def test_an_edge_belongs_to_the_shorter_bucket(num_tokens: int, bucket: str) -> None:
+def test_a_length_on_the_edge_belongs_to_the_shorter_bucket(num_tokens: int, bucket: str) -> None:
     assert bucket_of_length(num_tokens) == bucket
 
 
 @given(st.text(max_size=80) | st.text("ab 你é😀", max_size=400))
-def test_a_text_that_is_surely_short_counts_as_short(text: str) -> None:
+def test_a_text_that_is_short_by_its_bytes_counts_as_short(text: str) -> None:
     for count in COUNTERS:
         assert bucket_of_text(text, count) == bucket_of_length(count(text))
 
 
 @given(st.text("abcdefgh", max_size=400))
-def test_merges_make_no_text_longer_than_its_bytes(text: str) -> None:
+def test_merges_never_make_a_text_longer_than_its_bytes(text: str) -> None:
     assert bucket_of_text(text, MERGING.count) == bucket_of_length(MERGING.count(text))
 
 
 @pytest.mark.parametrize(
     ("text", "short"), [("a" * 64, True), ("a" * 65, False), ("é" * 32, True), ("é" * 33, False), ("😀" * 16, True)]
 )
-def test_bytes_decide_what_is_surely_short(text: str, short: bool) -> None:
+def test_bytes_decide_that_a_text_is_short(text: str, short: bool) -> None:
     assert surely_short(text) is short
 
 
-def test_a_text_is_not_counted_where_its_bytes_tell() -> None:
+def test_tokens_are_not_counted_if_the_bytes_decide() -> None:
     counted: list[str] = []
     assert bucket_of_text("hi", lambda text: counted.append(text) or 1) == "short"
     assert counted == []
 
 
 @pytest.mark.parametrize("prefix", ["", "test."])
-def test_a_bucket_is_known_from_its_topic(prefix: str) -> None:
+def test_a_bucket_is_derived_from_its_topic(prefix: str) -> None:
     topics = TopicNames(prefix)
     assert [topics.bucket_of(topics.requests(bucket)) for bucket in BUCKETS] == list(BUCKETS)
     assert topics.bucket_of(topics.inbox) is None
     assert topics.bucket_of("other" + topics.requests("short")) is None
 
 
-def test_topics_have_the_names_of_the_protocol() -> None:
+def test_topics_have_the_protocols_names() -> None:
     assert TopicNames().all(request_partitions=12, reply_partitions=8) == {
         "chat.requests.short": 12,
         "chat.requests.medium": 12,
@@ -117,7 +117,7 @@ def test_a_conversation_has_one_key() -> None:
 
 
 @pytest.mark.parametrize("prefix", ["", "test."])
-def test_of_each_worker_only_the_newest_report_is_kept_and_what_is_asked_cancelled_and_erased_bears_the_brokers_time(
+def test_worker_reports_are_compacted_and_customer_topics_use_the_brokers_time(
     prefix: str,
 ) -> None:
     topics = TopicNames(prefix)
@@ -129,7 +129,9 @@ def test_of_each_worker_only_the_newest_report_is_kept_and_what_is_asked_cancell
     assert topics.config(topics.forgotten)["cleanup.policy"] == "compact", "an erasure of any age is applied"
     for name in every:
         config = topics.config(name)
-        assert config.get("cleanup.policy") == "compact" or int(config["retention.ms"]) > 0, f"{name}: kept how long?"
+        assert config.get("cleanup.policy") == "compact" or int(config["retention.ms"]) > 0, (
+            f"{name}: retained for how long?"
+        )
     assert {topics.config(name)["compression.type"] for name in every} == {"uncompressed"}
     packed = {name for name in every if topics.config(name, compressed=True)["compression.type"] == "producer"}
     assert packed == {topics.replies, topics.cancels, topics.erasures, topics.workers}
@@ -143,6 +145,6 @@ def test_of_each_worker_only_the_newest_report_is_kept_and_what_is_asked_cancell
         *(topics.requests(bucket) for bucket in BUCKETS),
     }
     short = {name for name in every if topics.config(name).get("retention.ms") == "900000"}
-    assert short == said, "what customers and answers say does not lie for a week"
+    assert short == said, "customers' words and answers are not kept for a week"
     assert topics.config(topics.replies, kept_ms=3_600_000)["retention.ms"] == "3600000"
     assert {topics.config(name, min_in_sync=2)["min.insync.replicas"] for name in every} == {"2"}
