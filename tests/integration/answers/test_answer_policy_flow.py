@@ -1,4 +1,6 @@
-"""Who answers, through Kafka and back: small talk, the FAQ's entry, the model; nobody, and then a person."""
+"""Who answers a question, through Kafka and back: small talk, the FAQ's entry, the model, or no one, and then a person
+is offered.
+"""
 
 import pytest
 
@@ -9,10 +11,10 @@ from tests.support.wire import Client
 pytestmark = pytest.mark.system(answers__policy="grounded", answers__guard=True, answers__confident_score=1)
 
 
-async def test_each_question_is_answered_by_whom_the_faq_says(
+async def test_each_question_is_answered_by_the_source_that_the_faq_selects(
     system: System, gateway: Service, worker: Service
 ) -> None:
-    """What the model is not asked for takes none of its slots, and is remembered like any answer."""
+    """A question that the model is not asked uses none of its slots, and is remembered like any answer."""
     async with Client.connect(gateway.ws) as client:
         hello = await client.ask("Hello!")
         perhaps = await client.ask("I would like to return an item, how does that work?")

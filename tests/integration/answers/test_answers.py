@@ -9,7 +9,7 @@ from tests.support.system import Service, System, eventually
 from tests.support.wire import JSON, MSGPACK, Client, Form
 
 QUESTION = "How do I return an item that I do not like?"
-TOKENS = 300  # a second and a half: so long no machine stands still
+TOKENS = 300  # a second and a half: longer than any machine pauses
 
 
 pytestmark = STANDARD
@@ -37,7 +37,7 @@ async def test_an_answer_comes_token_by_token(gateway: Service, form: Form) -> N
 
 
 async def test_the_second_question_is_asked_with_the_first_turn_before_it(system: System, gateway: Service) -> None:
-    """Redis holds the turn, and the prompt grows by what was said."""
+    """Redis stores the turn, and the prompt grows by that text."""
     async with Client.connect(gateway.ws) as client:
         first = await client.ask(QUESTION, max_output_tokens=20)
         (turn,) = await system.turns(client.session_id, at_least=1)
@@ -51,8 +51,8 @@ async def test_the_second_question_is_asked_with_the_first_turn_before_it(system
     assert second.text != first.text
 
 
-async def test_a_conversation_goes_on_over_another_connection(gateway: Service) -> None:
-    """Its session id is all that a client needs to keep; another session begins without a history."""
+async def test_a_conversation_continues_over_another_connection(gateway: Service) -> None:
+    """A client needs only its session id; another session starts without history."""
     async with Client.connect(gateway.ws) as client:
         first = await client.ask(QUESTION, max_output_tokens=4)
         session_id = client.session_id
@@ -83,7 +83,7 @@ async def test_a_seed_makes_sampling_repeatable(gateway: Service) -> None:
 
 
 async def test_a_stop_string_ends_the_answer_before_it(gateway: Service) -> None:
-    """What was to stop it is not shown."""
+    """The stop string itself is not shown."""
     async with Client.connect(gateway.ws) as client, Client.connect(gateway.ws) as other:
         whole = await client.ask("A question", max_output_tokens=40)
         stop = whole.text[20:22]
@@ -92,8 +92,8 @@ async def test_a_stop_string_ends_the_answer_before_it(gateway: Service) -> None
     assert answer.text == whole.text[: whole.text.index(stop)]
 
 
-async def test_no_text_of_a_customer_is_in_a_log(gateway: Service, worker: Service) -> None:
-    """Neither question nor answer; the request's id is, once in each process."""
+async def test_no_text_of_a_customer_is_logged(gateway: Service, worker: Service) -> None:
+    """Neither question nor answer is logged; the request's id is, once in each process."""
     async with Client.connect(gateway.ws) as client:
         answer = await client.ask("My parrot is called Marmaduke", max_output_tokens=30)
     for service in (gateway, worker):

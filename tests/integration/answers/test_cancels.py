@@ -1,4 +1,4 @@
-"""A cancel reaches the worker that has its request, whoever that is by now, and no other."""
+"""A cancel reaches the worker that has its request, even after a rebalance, and no other worker acts on it."""
 
 import asyncio
 from collections.abc import Callable
@@ -24,7 +24,7 @@ REMEMBERED: Final = "replyline_worker_cancels_remembered"
 
 @pytest_asyncio.fixture
 async def system(new_system: MakeSystem) -> System:
-    """Whose workers are each test's own."""
+    """A system whose workers each test starts."""
     return await new_system(
         worker__slots=SESSIONS,
         worker__fake_decode_ms_per_step=20,
@@ -34,7 +34,7 @@ async def system(new_system: MakeSystem) -> System:
 
 
 async def share_out(system: System, *workers: Service) -> None:
-    """Wait until all partitions are somebody's, and each worker has some, by their reports."""
+    """Wait until the reports show every partition assigned and each worker with some."""
     newest: dict[str, WorkerReport] = {}
 
     async with system.reading("chat.workers") as tap:
@@ -53,12 +53,12 @@ async def share_out(system: System, *workers: Service) -> None:
 
 
 def in_partition(wanted: int, unique: Callable[[str], str]) -> str:
-    """A session whose requests go there."""
+    """Return a session whose requests go to that partition."""
     names = (unique(f"session{number}") for number in count())
     return next(name for name in names if partition_of(SessionKey("demo", name).record_key, PARTITIONS) == wanted)
 
 
-async def test_a_cancel_is_read_by_the_worker_that_has_the_request_and_by_no_other(
+async def test_a_cancel_is_read_only_by_the_worker_that_has_the_request(
     system: System, unique: Callable[[str], str]
 ) -> None:
     workers = [system.worker() for _ in range(2)]
@@ -72,15 +72,15 @@ async def test_a_cancel_is_read_by_the_worker_that_has_the_request_and_by_no_oth
             assert (await client.answer(running)).outcome[0] == "cancelled"
     ended = [lambda worker=worker: worker.logged("answered", status="cancelled") for worker in workers]
     await eventually(lambda: sum(len(each()) for each in ended) == SESSIONS)
-    assert all(each() for each in ended), "both had some"
-    await asyncio.sleep(1)  # who reads what is none of its own has read it by now
+    assert all(each() for each in ended), "both workers read some"
+    await asyncio.sleep(1)  # a worker that reads foreign cancels has read it by this time
     assert [await worker.metric(REMEMBERED) for worker in workers] == [0, 0]
 
 
-async def test_a_worker_that_is_given_a_partition_knows_what_was_cancelled_of_it(
+async def test_a_worker_that_is_assigned_a_partition_reads_its_earlier_cancels(
     system: System, unique: Callable[[str], str]
 ) -> None:
-    """The cancel came while another had it, or nobody; the request is read after it."""
+    """The cancel came while another worker or none had the partition; the request is read after it."""
     name = unique("cancelled")
     key = f"demo/{name}".encode()
     request: dict[str, Any] = {
@@ -104,7 +104,7 @@ async def test_a_worker_that_is_given_a_partition_knows_what_was_cancelled_of_it
     await eventually(lambda: worker.logged("answered", status="cancelled"))
 
 
-async def test_topics_by_which_cancels_would_miss_their_worker_are_refused_in_one_line(system: System) -> None:
+async def test_topics_whose_layout_would_misroute_cancels_are_refused_in_one_line(system: System) -> None:
     admin = AIOKafkaAdminClient(bootstrap_servers=system.bootstrap)
     await admin.start()
     try:

@@ -1,5 +1,6 @@
-"""Another service asks by a CloudEvent in Kafka's binary mode and reads CloudEvents, as the `cloudevents` package has
-them; docs/asyncapi.json says the same of their headers."""
+"""Another service asks and reads answers as CloudEvents in Kafka's binary mode, in the form of the `cloudevents`
+package; docs/asyncapi.json describes the same headers.
+"""
 
 from collections.abc import Iterable
 from typing import Any
@@ -22,7 +23,7 @@ REPLIES = "chat.replies.shop"
 
 
 def event_of(record: Any, message: str) -> BaseCloudEvent:
-    """The record as the package reads it; its headers are as the document has those of that message."""
+    """Return the record as the package reads it, after checking its headers against the document."""
     headers = dict(record.headers)
     schema = asyncapi()["components"]["messages"][message]["headers"]
     validator_for(schema).validate({name: value.decode() for name, value in headers.items()})
@@ -30,7 +31,7 @@ def event_of(record: Any, message: str) -> BaseCloudEvent:
 
 
 def asked(name: str, **fields: Any) -> tuple[bytes, list[tuple[str, bytes]]]:
-    """Value and headers of a CloudEvent that asks."""
+    """Return value and headers of a question as a CloudEvent."""
     data = {"id": name, "session_id": f"of-{name}", "input": "How do I return an item?", "max_output_tokens": 8}
     about = {"id": name, "source": "/shop/mailer", "type": "chat.request", "datacontenttype": "application/json"}
     message = to_binary_event(CloudEvent(about, data | fields))
@@ -65,8 +66,8 @@ def done(record: Any) -> bool:
     return bool(msgpack.unpackb(record.value)["type"] == "chat.done")
 
 
-async def test_who_is_refused_is_told_by_one(system: System) -> None:
-    """At the inbox, by a gateway."""
+async def test_a_refusal_is_a_cloud_event(system: System) -> None:
+    """A gateway refuses it at the inbox."""
     await create_topics(system.kafka_settings, {system.topic(REPLIES): 1})
     value, headers = asked("refused", reply_topic=system.topic(REPLIES), tenant="elsewhere")
     await system.produce("chat.requests", value, headers=headers)
@@ -75,11 +76,11 @@ async def test_who_is_refused_is_told_by_one(system: System) -> None:
     assert msgpack.unpackb(end.get_data())["error"]["code"] == "tenant_not_allowed"
     async with system.reading("chat.dead-letters") as tap:
         letter = event_of(await tap.until(lambda record: bool(named([record], "refused"))), "DeadLetter")
-    assert (letter.get_type(), letter.get_source()) == ("chat.request", "/shop/mailer")  # as it came
+    assert (letter.get_type(), letter.get_source()) == ("chat.request", "/shop/mailer")  # unchanged
     assert letter.get_data()["session_id"] == "of-refused"
 
 
-async def test_a_dead_letter_of_what_was_no_event_is_one(system: System) -> None:
+async def test_a_dead_letter_of_an_invalid_event_is_a_cloud_event(system: System) -> None:
     written = await system.produce("chat.requests.short", b"{", headers=[("content-type", b"application/json")])
     origin = f"{system.topic('chat.requests.short')}/{written.partition}/{written.offset}"
     async with system.reading("chat.dead-letters") as tap:

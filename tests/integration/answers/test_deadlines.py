@@ -1,4 +1,4 @@
-"""Whatever becomes of the workers, the client has its answer within its deadline and a little more."""
+"""A client gets its answer within its deadline and a small margin, whatever happens to the workers."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -17,7 +17,7 @@ RETURNS = "How do I return an item?"
 
 @pytest_asyncio.fixture
 async def stopped(worker: Service, gateway: Service) -> AsyncIterator[Service]:
-    """The worker hangs, as in a long pause of its machine."""
+    """A worker that is stopped, as in a long pause of its machine."""
     worker.pause()
     yield worker
     worker.resume()
@@ -25,9 +25,7 @@ async def stopped(worker: Service, gateway: Service) -> AsyncIterator[Service]:
         assert (await client.ask("Are you back?", max_output_tokens=2)).outcome[2] == "model"
 
 
-async def test_what_the_faq_does_not_know_is_answered_with_busy_in_the_questions_language(
-    gateway: Service, stopped: Service
-) -> None:
+async def test_a_question_without_faq_entry_gets_busy_in_its_language(gateway: Service, stopped: Service) -> None:
     async with Client.connect(gateway.ws) as client:
         events = [await client.create(text, first_token_ms=300) for text in ("qwerty zxcvb", "天王星有几颗卫星")]
         english, chinese = [await client.answer(event_id) for event_id in events]
@@ -38,7 +36,7 @@ async def test_what_the_faq_does_not_know_is_answered_with_busy_in_the_questions
 
 
 async def test_a_stopped_worker_costs_no_client_its_answer(gateway: Service, stopped: Service, in_time: InTime) -> None:
-    """Each of twenty clients has one from the FAQ by its soft deadline. What comes later is dropped, not computed."""
+    """Each of twenty clients gets an FAQ answer by its soft deadline. Requests read later are dropped, not computed."""
     tokens_of_all = 20 * 5
 
     async def ask() -> Answer:
@@ -64,7 +62,7 @@ async def test_the_faqs_answer_is_part_of_the_conversation(system: System, gatew
 
 
 async def test_the_hard_deadline_cuts_a_slow_answer(gateway: Service, worker: Service, in_time: InTime) -> None:
-    """What was written stands; the worker does not go on."""
+    """The text written before it stays; the worker stops."""
     ended = await worker.metric("infer_total")
     async with Client.connect(gateway.ws) as client:
         answer = await client.ask(RETURNS, deadline_ms=2_500, max_output_tokens=2_000)
@@ -76,7 +74,7 @@ async def test_the_hard_deadline_cuts_a_slow_answer(gateway: Service, worker: Se
     async def is_free() -> bool:
         return await worker.metric("replyline_worker_load", what="used") == 0
 
-    await eventually(is_free, limit_s=10)  # all of it would have taken 17 seconds more
+    await eventually(is_free, limit_s=10)  # the whole answer would have taken 17 seconds more
 
     async def is_counted() -> bool:
         return await worker.metric("infer_total") == ended + 1

@@ -1,4 +1,4 @@
-"""A shop rewrites its FAQ while it is asked: gateway and worker answer from the new one, and never from a bad one."""
+"""A shop rewrites its FAQ in operation: gateway and worker answer from the new file, and never from an invalid one."""
 
 import json
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.system(faq__path=faq("At nine o'clock."), answers__poli
 
 
 def rewrite(path: Path, content: bytes) -> None:
-    """In one piece: nobody reads the half of it."""
+    """Replace the file atomically, so that no reader sees half of it."""
     written = path.with_name("written")
     written.write_bytes(content)
     written.replace(path)
@@ -38,7 +38,7 @@ async def counted(services: Sequence[Service], outcome: str, times: int) -> None
         await eventually(is_counted)
 
 
-async def test_a_changed_faq_is_served_by_gateway_and_worker_and_a_bad_one_by_neither(running: Running) -> None:
+async def test_a_changed_faq_is_served_by_gateway_and_worker_and_an_invalid_one_by_neither(running: Running) -> None:
     path = running.system.folder / "faq__path"
     gateway, worker = both = running.gateways[0], running.workers[0]
     async with Client.connect(gateway.ws) as client:

@@ -1,4 +1,4 @@
-"""A reader that is given other partitions: what it keeps goes on without a gap, what is new begins a while ago."""
+"""A reader with a changed partition set continues those it keeps without a gap, and starts new ones a set time ago."""
 
 import asyncio
 import time
@@ -35,7 +35,7 @@ class Follower:
         await self.reader.follow(partitions, since_unix_ms=since_unix_ms)
 
     async def write(self, *values: str, written_unix_ms: int | None = None) -> None:
-        """Each into the partition that it begins with."""
+        """Write each record into the partition that its text begins with."""
         async with AIOKafkaProducer(bootstrap_servers=self.settings.bootstrap_servers, acks="all") as producer:
             for value in values:
                 await producer.send_and_wait(
@@ -43,7 +43,7 @@ class Follower:
                 )
 
     async def hears(self, *values: str) -> None:
-        """These, each once, and nothing else."""
+        """Check that the reader gets these records, each once, and no other."""
 
         async def heard() -> bool:
             self.read += [record.value for record in await self.reader.read(timeout_ms=50)]
@@ -75,7 +75,7 @@ async def follower(request: pytest.FixtureRequest, unique: Callable[[str], str])
             await found.reader.stop()
 
 
-async def test_what_is_new_begins_a_while_ago_and_what_is_kept_goes_on(follower: Follower) -> None:
+async def test_new_partitions_start_a_while_ago_and_kept_ones_continue(follower: Follower) -> None:
     await follower.write("0a", "1a")
     await follower.hears()
     assert follower.reader.num_partitions == PARTITIONS
@@ -95,8 +95,8 @@ async def test_what_is_new_begins_a_while_ago_and_what_is_kept_goes_on(follower:
 
 
 @pytest.mark.parametrize("follower", ["kafka"], indirect=True)
-async def test_what_is_older_than_that_is_not_read(follower: Follower) -> None:
-    """Also where nothing is so young."""
+async def test_records_older_than_the_start_time_are_not_read(follower: Follower) -> None:
+    """This also holds if no record is that young."""
     now = round(time.time() * 1_000)
     await follower.write("0old", "1old", written_unix_ms=now - 2 * HOUR_MS)
     await follower.write("0young", written_unix_ms=now)
@@ -107,8 +107,8 @@ async def test_what_is_older_than_that_is_not_read(follower: Follower) -> None:
 
 
 @pytest.mark.parametrize("follower", ["kafka"], indirect=True)
-async def test_a_reader_that_begins_a_while_ago_waits_for_no_fetch(follower: Follower) -> None:
-    """A fetch that finds nothing waits here for 50 s, and whatever is asked after it is answered after it."""
+async def test_a_reader_that_starts_in_the_past_waits_for_no_fetch(follower: Follower) -> None:
+    """An empty fetch waits for 50 s here, and any request after it on that connection waits as well."""
     await follower.reader.stop()
     settings = follower.settings.model_copy(update={"fetch_max_wait_ms": 5_000})
     follower.reader = PartitionReader(settings, client_id="test", topic=follower.topic, partitions=[0], unhurried=True)
@@ -119,11 +119,11 @@ async def test_a_reader_that_begins_a_while_ago_waits_for_no_fetch(follower: Fol
 
 
 @pytest.mark.parametrize("follower", ["kafka"], indirect=True)
-async def test_a_broker_that_does_not_answer_leaves_all_as_it_was(
+async def test_a_broker_that_does_not_answer_changes_no_assignment(
     follower: Follower, kafka_broker: KafkaBroker
 ) -> None:
     await follower.follow(0)
-    follower.settings.__dict__["request_timeout_ms"] = 0  # even of a broker that is quick
+    follower.settings.__dict__["request_timeout_ms"] = 0  # even from a fast broker
     with pytest.raises(BrokerUnavailable, match="a while ago"):
         await follower.follow(1)
     follower.settings.__dict__["request_timeout_ms"] = 5_000
@@ -132,7 +132,7 @@ async def test_a_broker_that_does_not_answer_leaves_all_as_it_was(
 
 
 @pytest.mark.parametrize("follower", ["kafka"], indirect=True)
-async def test_kafka_keeps_a_session_of_a_reader(follower: Follower) -> None:
+async def test_kafka_keeps_a_fetch_session_of_a_reader(follower: Follower) -> None:
     await follower.follow(0, 1, 2)
     await follower.write("0a", "1a", "2a")
     await follower.hears("0a", "1a", "2a")

@@ -1,4 +1,4 @@
-"""Customers who wait for a person: what stands in Kafka, what Redis knows, and what the operator sees and does."""
+"""Customers who wait for a person: the records in Kafka, the state in Redis, and what the operator sees and does."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ RETURNS = "How do I return an item?"
 
 
 async def replyline(system: System, *arguments: str) -> tuple[int, str, str]:
-    """Status, output and errors of the command."""
+    """Run the command; return its status, output and errors."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "ops.cli", *arguments),
         env=system.environment(),
@@ -43,7 +43,7 @@ async def request_person(client: Client) -> dict[str, Any]:
     return await client.of_type("handoff.created", since=seen)
 
 
-async def test_a_hand_off_is_one_record_without_a_word_of_the_conversation_until_it_is_resolved(
+async def test_a_hand_off_is_one_record_without_text_of_the_conversation_until_resolved(
     system: System, gateway: Service
 ) -> None:
     async with Client.connect(gateway.ws) as client:
@@ -73,7 +73,7 @@ async def test_a_hand_off_is_one_record_without_a_word_of_the_conversation_until
         assert len(await recorded(system, client.session_id)) == 2
 
 
-async def test_after_two_fallbacks_in_a_row_a_person_is_asked_beside_the_answer(
+async def test_after_two_fallbacks_in_a_row_a_person_is_requested_with_the_answer(
     system: System, gateway: Service
 ) -> None:
     async with Client.connect(gateway.ws) as client:
@@ -91,7 +91,9 @@ async def test_an_erased_conversation_has_no_open_hand_off_and_too_many_requests
 ) -> None:
     async with Client.connect(gateway.ws) as client:
         await client.ask("转人工")
-        turns = await eventually(lambda: system.turns(client.session_id))  # a gateway keeps its own beside the answer
+        turns = await eventually(
+            lambda: system.turns(client.session_id)
+        )  # a gateway stores its own hand-off along with the answer
         assert [turn.source for turn in turns] == ["handoff"]
         async with Redis.from_url(system.redis.url) as redis:
             key = f"replyline:{{demo/{client.session_id}}}:handoff"
@@ -106,8 +108,10 @@ async def test_an_erased_conversation_has_no_open_hand_off_and_too_many_requests
         assert (error["code"], error["event_id"], error["retryable"]) == ("rate_limited", "e", True)
 
 
-async def test_what_kafka_does_not_take_is_not_claimed(new_system: MakeSystem) -> None:
-    """The topic is gone: the request is an error, the question a `busy` answer that says so; the model answers on."""
+async def test_a_hand_off_that_kafka_does_not_accept_is_not_confirmed(new_system: MakeSystem) -> None:
+    """The topic is gone: the request fails, the question gets a `busy` answer that says so, and the model continues to
+    answer.
+    """
     system = await new_system()
     gateway = system.gateway(kafka__request_timeout_ms=2_500)
     await asyncio.gather(gateway.ready(), system.worker().ready())

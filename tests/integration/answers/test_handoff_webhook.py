@@ -1,4 +1,4 @@
-"""A hand-off reaches the operator's own address, though it is away at first and the gateway that had it is killed."""
+"""A hand-off reaches the operator's webhook, although the webhook is away at first and its gateway is killed."""
 
 import hmac
 import json
@@ -17,11 +17,11 @@ SECRET = b"whsec_" + b64encode(KEY) + b"\n"
 
 
 async def has_failed_twice(gateway: Service) -> bool:
-    """It counts a call once it has its answer."""
+    """A call counts once its answer has arrived."""
     return await gateway.metric("replyline_gateway_webhooks_total", outcome="failed") > 1
 
 
-async def test_a_hand_off_is_posted_whoever_dies(system: System) -> None:
+async def test_a_hand_off_is_posted_although_its_gateway_dies(system: System) -> None:
     answers = [Reply(500), Reply(302, headers={"Location": "/inside"})]
 
     def answer(_: Call) -> Reply:

@@ -1,4 +1,4 @@
-"""What the workers cannot meet is answered by the fallback at once, and Kafka never sees it."""
+"""A request that the workers cannot meet gets a fallback immediately and is not published to Kafka."""
 
 import asyncio
 import time
@@ -31,7 +31,7 @@ RETURNS = "How do I return an item?"
 BUCKETS = ["short", "medium", "long"]
 REPORT_S = 0.1
 FAQ = ("completed", "stop", "faq")
-# A gateway counts its fallbacks by their reasons.
+# A gateway counts its fallbacks by reason.
 FALLBACKS = "replyline_gateway_fallbacks_total"
 
 
@@ -52,7 +52,7 @@ def report(first_token_ms: float, *, worker_id: str = "w-0", skew_ms: float = 0.
 async def worker_that_says(
     system: System, gateway: Service, first_token_ms: float, *, worker_id: str, leaves: bool = True, **fields: Any
 ) -> AsyncIterator[None]:
-    """Its reports alone, and its farewell; nobody reads the requests."""
+    """Send only a worker's reports and its last record; no process reads the requests."""
 
     async def run() -> None:
         async with AIOKafkaProducer(bootstrap_servers=system.bootstrap) as producer:
@@ -82,7 +82,7 @@ def workers_known(gateway: Service, number: int) -> Callable[[], Awaitable[bool]
 
 
 async def quiet(gateway: Service) -> None:
-    """Whoever left a test before has been answered all the same."""
+    """Wait until clients of earlier tests have been answered."""
 
     async def nothing_is_open() -> bool:
         return await gateway.metric("replyline_gateway_inflight") == 0
@@ -96,7 +96,9 @@ async def published(system: System) -> int:
 
 
 async def test_without_any_worker_the_faq_answers_by_the_soft_deadline(gateway: Service, in_time: InTime) -> None:
-    """Created, then the entry's own text, grounded on that entry; the gateway is ready without a worker."""
+    """The client gets `response.created`, then the entry's text, grounded on that entry; the gateway is ready without a
+    worker.
+    """
     for form in (JSON, MSGPACK):
         async with Client.connect(gateway.ws, form) as client:
             answer = await client.ask(RETURNS, first_token_ms=400)
@@ -110,8 +112,10 @@ async def test_without_any_worker_the_faq_answers_by_the_soft_deadline(gateway: 
         assert 399 <= answer.response["timings"]["ttft_ms"] <= answer.response["timings"]["total_ms"]
 
 
-async def test_what_cannot_be_met_is_answered_at_once_and_not_published(system: System, gateway: Service) -> None:
-    """Save the one a second that puts the prediction to the test."""
+async def test_a_request_that_cannot_be_met_is_answered_immediately_and_not_published(
+    system: System, gateway: Service
+) -> None:
+    """One request a second is published all the same, to test the prediction."""
     await quiet(gateway)
     before, had = await published(system), await gateway.metric(FALLBACKS, reason="infeasible")
     async with (
@@ -119,7 +123,7 @@ async def test_what_cannot_be_met_is_answered_at_once_and_not_published(system: 
         Client.connect(gateway.ws) as client,
     ):
         begun_s = time.monotonic()
-        events = [await client.create(RETURNS) for _ in range(8)]  # the first against the prediction
+        events = [await client.create(RETURNS) for _ in range(8)]  # the first, against the prediction
         for event_id in events:
             await client.created(event_id)
         took_s = time.monotonic() - begun_s
@@ -133,7 +137,7 @@ async def test_what_cannot_be_met_is_answered_at_once_and_not_published(system: 
     assert all("eta_ms" not in answer.created for answer in at_once)
 
 
-async def test_what_can_be_met_is_told_when(system: System, gateway: Service) -> None:
+async def test_a_request_that_can_be_met_gets_its_predicted_time(system: System, gateway: Service) -> None:
     async with (
         worker_that_says(system, gateway, 321.0, worker_id="w-fast"),
         Client.connect(gateway.ws) as client,
@@ -158,13 +162,13 @@ async def test_a_silent_worker_is_forgotten_and_requests_go_to_kafka_again(syste
         refused = await gateway.metric(FALLBACKS, reason="infeasible") - infeasible
         answers += [await client.ask(RETURNS, first_token_ms=700) for _ in range(3)]
     assert {answer.outcome for answer in answers} == {FAQ}
-    assert 1 <= refused <= 2, "it is counted after `response.created`: one more may be asked"
+    assert 1 <= refused <= 2, "it is counted after `response.created`: one more request may be sent"
     assert await gateway.metric(FALLBACKS, reason="infeasible") == infeasible + refused
     assert await gateway.metric(FALLBACKS, reason="deadline") == late + len(answers) - refused
     assert await published(system) == before + len(answers) - refused
 
 
-async def test_what_is_no_report_changes_nothing(system: System, gateway: Service) -> None:
+async def test_an_invalid_report_changes_nothing(system: System, gateway: Service) -> None:
     nonsense = [b"", b"\xc1", msgpack.packb({"type": "chat.worker"}), msgpack.packb(report(-1.0)), msgpack.packb(7)]
     nonsense.append(msgpack.packb(report(float("nan"))))
     ignored = await gateway.metric("replyline_records_ignored_total", what="report")
@@ -176,9 +180,10 @@ async def test_what_is_no_report_changes_nothing(system: System, gateway: Servic
     assert await gateway.metric("replyline_dead_letters_total") == 0
 
 
-async def test_a_worker_reports_at_intervals_at_a_change_and_when_it_leaves(system: System) -> None:
-    """With an interval of ten seconds: what is heard in between is what has changed much, which partitions it reads,
-    and the record without a value at the end."""
+async def test_a_worker_reports_at_intervals_on_a_change_and_when_it_leaves(system: System) -> None:
+    """With an interval of ten seconds, the reports in between are large changes, the partitions it reads, and the
+    tombstone at the end.
+    """
     expected = Outlook(
         running=1, waiting=0, free_slots=3, backlog_ms=0.0, first_token_ms={"short": 10.0}, service_ms={"short": 5.0}
     )
@@ -202,7 +207,7 @@ async def test_a_worker_reports_at_intervals_at_a_change_and_when_it_leaves(syst
         for first_token_ms in (10.0, 20.0, 500.0):
             newest.append(replace(expected, first_token_ms={"short": first_token_ms}))
             changed.set()
-            if first_token_ms != 20.0:  # no news
+            if first_token_ms != 20.0:  # no change
                 await tap.until(lambda record, ms=first_token_ms: _tells(record, first_token_ms=ms))  # type: ignore[misc]
         reads.append(frozenset({(topics.requests("short"), 2), (topics.requests("long"), 1)}))
         await tap.until(lambda record: _tells(record, partitions=[2]))
@@ -215,7 +220,7 @@ async def test_a_worker_reports_at_intervals_at_a_change_and_when_it_leaves(syst
 
 
 def _tells(record: ConsumerRecord, **short: Any) -> bool:
-    """Whether it is this worker's, and says so of the short requests."""
+    """Return whether the report is this worker's and says so of short requests."""
     if record.key != b"w-reports" or not record.value:
         return False
     told = msgpack.unpackb(record.value)
@@ -226,13 +231,13 @@ def _first_token_ms(record: ConsumerRecord) -> float | None:
     return msgpack.unpackb(record.value)["first_token_ms"]["short"] if record.value else None
 
 
-async def test_the_brokers_topic_keeps_the_newest_report_of_each_worker(system: System) -> None:
+async def test_the_report_topic_keeps_the_newest_report_of_each_worker(system: System) -> None:
     topic = ConfigResource(ConfigResourceType.TOPIC, system.topic("chat.workers"))
     admin = AIOKafkaAdminClient(bootstrap_servers=system.bootstrap)
     await admin.start()
 
     async def policy() -> str | None:
-        """A broker that is busy may answer without the settings."""
+        """A busy broker may answer without the settings."""
         (response,) = await admin.describe_configs([topic])
         (resource,) = response.resources
         return {entry[0]: entry[1] for entry in resource[4]}.get("cleanup.policy")
@@ -243,8 +248,8 @@ async def test_the_brokers_topic_keeps_the_newest_report_of_each_worker(system: 
         await admin.close()
 
 
-async def test_workers_that_say_nothing_open_the_breaker_and_a_worker_closes_it(new_system: MakeSystem) -> None:
-    """Nobody has reported to this gateway before: to one that knows workers, each has a breaker of its own."""
+async def test_silent_workers_open_the_breaker_and_a_worker_closes_it(new_system: MakeSystem) -> None:
+    """This gateway has received no report before; a gateway that knows workers has one breaker for each."""
     system = await new_system(
         promise__first_token_ms=200, gateway__max_inflight_per_connection=32, gateway__messages_per_minute=1_000_000
     )

@@ -1,4 +1,4 @@
-"""Conversations that go where a worker has time: what is said of a question finds it, and its order stays."""
+"""Conversations move to workers with free time: cancels follow a moved question, and a conversation's order is kept."""
 
 import asyncio
 import random
@@ -45,7 +45,7 @@ async def workers(system: System) -> list[Service]:
 
 
 def homes(unique: Callable[[str], str], wanted: int) -> str:
-    """Return a session whose key's hash is of that partition."""
+    """Return a session whose key hashes to that partition."""
     names = (unique(f"session{number}") for number in count())
     return next(name for name in names if home_of(name) == wanted)
 
@@ -56,7 +56,7 @@ def home_of(session_id: str) -> int:
 
 @asynccontextmanager
 async def hot(system: System, partition: int, unique: Callable[[str], str]) -> AsyncIterator[None]:
-    """Have more be asked of a partition than its worker has slots, by a gateway that goes by the hash."""
+    """Ask more of a partition than its worker has slots, through a gateway that routes by hash."""
     hashing = await system.gateway(gateway__reply_partition=5, gateway__placement="hash").ready()
     async with AsyncExitStack() as clients:
         for _ in range(3 * SLOTS):
@@ -68,7 +68,7 @@ async def hot(system: System, partition: int, unique: Callable[[str], str]) -> A
 
 
 async def placed(system: System, *session_ids: str) -> dict[str, list[tuple[int, int, str]]]:
-    """Return when and where the questions of these sessions stand, and their ids, by session."""
+    """Return the time, place and id of each of these sessions' questions, by session."""
     found: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
     async with system.reading("chat.requests.short") as tap:
         for record in await tap.to_the_end():
@@ -89,11 +89,12 @@ async def knows_that_it_is_hot(gateway: Service) -> None:
     await eventually(is_skewed)
 
 
-async def test_what_is_said_of_a_placed_question_finds_its_worker_from_either_gateway(
+async def test_a_cancel_of_a_placed_question_reaches_its_worker_from_either_gateway(
     system: System, workers: list[Service], unique: Callable[[str], str]
 ) -> None:
-    """It is asked at one gateway, goes on and is stopped at another; a second one follows it meanwhile. A gateway
-    that has no Redis goes by the hash."""
+    """It is asked at one gateway, resumed and cancelled at another; a second question follows during that time. A
+    gateway without Redis routes by hash.
+    """
     without = system.gateway(gateway__reply_partition=2, redis__url="redis://127.0.0.1:1/0")
     one, two = await asyncio.gather(*(system.gateway(gateway__reply_partition=n).ready() for n in range(2)))
     async with hot(system, 0, unique):
@@ -120,14 +121,14 @@ async def test_what_is_said_of_a_placed_question_finds_its_worker_from_either_ga
     assert [partition for _, partition, _ in found[other]] == [0]
     (at,) = {partition for _, partition, _ in found[session_id]}
     assert at != 0
-    await asyncio.sleep(1)  # who reads what is none of its own has read it by now
+    await asyncio.sleep(1)  # a worker that reads foreign cancels has read it by this time
     assert [await worker.metric(REMEMBERED) for worker in workers] == [0, 0]
 
 
 async def test_conversations_that_move_keep_their_order_through_two_gateways(
     system: System, workers: list[Service]
 ) -> None:
-    """Each has a client at either gateway; they ask as they like, often while the other's question is open."""
+    """Each has a client at either gateway; both ask at any time, often while the other's question is open."""
     gateways = await asyncio.gather(*(system.gateway(gateway__reply_partition=n).ready() for n in range(2)))
     chance, names = random.Random(35), [f"moves-{number}" for number in range(10)]
 

@@ -1,4 +1,4 @@
-"""A client that lost its socket goes on where it was, at the same gateway or another, the first one alive or dead."""
+"""A client that lost its socket resumes its answer at the same gateway or another, with the first one alive or dead."""
 
 import asyncio
 import random
@@ -22,7 +22,7 @@ from tests.support.wire import JSON, MSGPACK, Answer, Client, Form
 TARGET = "identical text, or an explicit recovered:false"
 RANDOM_CUTS = 1_000
 AT_ONCE = 32
-LONG = 600  # tokens: three seconds, in which a client comes back twice
+LONG = 600  # tokens: three seconds, in which a client reconnects twice
 
 
 pytestmark = STANDARD
@@ -40,7 +40,7 @@ def there(gateways: list[Service]) -> Service:
 
 @pytest_asyncio.fixture
 async def doomed(system: System) -> AsyncIterator[Service]:
-    """A gateway that does not outlive its test."""
+    """Start a gateway that the test kills."""
     gateway = await system.gateway(gateway__reply_partition=2).ready()
     yield gateway
     gateway.kill()
@@ -53,10 +53,10 @@ async def text(here: Service) -> str:
 
 
 @pytest.mark.promise(6)
-async def test_cut_anywhere_an_answer_goes_on_at_the_same_gateway(
+async def test_an_answer_cut_at_any_event_resumes_at_the_same_gateway(
     here: Service, worker: Service, text: str, reliability: Reliability
 ) -> None:
-    """At every event of an answer, in both encodings: the same text, one end, and it is computed once."""
+    """At every event of an answer, in both encodings: the same text, one end, computed once."""
     before = await worker.metric("infer_total")
 
     async def one(after: int, form: Form) -> Answer:
@@ -75,10 +75,10 @@ async def test_cut_anywhere_an_answer_goes_on_at_the_same_gateway(
 
 
 @pytest.mark.promise(6)
-async def test_cut_anywhere_an_answer_goes_on_at_another_gateway(
+async def test_an_answer_cut_at_any_event_resumes_at_another_gateway(
     here: Service, there: Service, worker: Service, text: str, reliability: Reliability
 ) -> None:
-    """The first gateway lives on, and holds the same answer."""
+    """The first gateway stays alive and holds the same answer."""
     before = await worker.metric("infer_total")
 
     async def one(after: int, form: Form) -> Answer:
@@ -104,11 +104,12 @@ async def _holds_nothing(gateway: Service) -> bool:
 
 
 @pytest.mark.promise(6)
-async def test_cut_at_any_moment_and_again_an_answer_goes_on_at_either_gateway(
+async def test_an_answer_cut_at_any_time_repeatedly_resumes_at_either_gateway(
     here: Service, there: Service, worker: Service, text: str, reliability: Reliability
 ) -> None:
-    """Some lose their socket twice or more. Each answer is computed once however often its client moves. Who had heard
-    the end by then was not cut, and does not count."""
+    """Some clients lose their socket twice or more. Each answer is computed once however often its client moves. A
+    client that received the end before the cut does not count.
+    """
     before = await worker.metric("infer_total")
     chance = random.Random(6)
     wanted, answers = reliability.amount(RANDOM_CUTS, part=20), list[Answer]()
@@ -136,10 +137,10 @@ async def test_cut_at_any_moment_and_again_an_answer_goes_on_at_either_gateway(
     )
 
 
-async def test_answers_of_a_killed_gateway_go_on_at_another(
+async def test_answers_of_a_killed_gateway_resume_at_another(
     doomed: Service, there: Service, worker: Service, text: str
 ) -> None:
-    """Killed without a word while every client is at another place of its answer."""
+    """It is killed with SIGKILL while every client is at another position of its answer."""
     before = await worker.metric("infer_total")
     cuts = await asyncio.gather(*(ask_and_lose(doomed, after) for after in (0, 1, 2, 5, 10, 20, 40, 60)))
     doomed.kill()
@@ -149,10 +150,10 @@ async def test_answers_of_a_killed_gateway_go_on_at_another(
     assert await worker.metric("infer_total") == before + len(cuts)
 
 
-async def test_a_successor_with_the_same_partition_goes_on_too(
+async def test_a_successor_with_the_same_partition_resumes_answers_too(
     system: System, doomed: Service, worker: Service, text: str
 ) -> None:
-    """It reads its partition from the end, and what its predecessor's clients missed, for those who come back."""
+    """It reads its partition from the end, and for returning clients what its predecessor's clients missed."""
     cut = await ask_and_lose(doomed, 20)
     await ask_and_lose(doomed, 3)
     doomed.kill()
@@ -163,7 +164,7 @@ async def test_a_successor_with_the_same_partition_goes_on_too(
 
 
 async def test_a_client_may_move_on_again(here: Service, there: Service, doomed: Service, text: str) -> None:
-    """From one gateway to another to a third: each cursor is as good as the first."""
+    """From one gateway to another to a third: each cursor is as valid as the first."""
     cut = await ask_and_lose(doomed, 10, max_output_tokens=TOKENS)
     doomed.kill()
     async with Client.connect(there.ws, session_id=cut.session_id, cursor=cut.cursor) as client:
@@ -177,7 +178,7 @@ async def test_a_client_may_move_on_again(here: Service, there: Service, doomed:
 async def test_the_fallback_of_a_dead_gateway_is_not_given_twice(
     system: System, here: Service, doomed: Service, worker: Service
 ) -> None:
-    """It answered after its client was gone: what it said stands in the log."""
+    """It answered after its client was gone, and the answer is in the log."""
     worker.pause()
     try:
         cut = await ask_and_lose(doomed, 1, first_token_ms=300)
@@ -196,10 +197,12 @@ def _ends(record: ConsumerRecord, response_id: str) -> bool:
     return (event["type"], event["request_id"]) == ("chat.done", response_id)
 
 
-async def test_where_nobody_answers_the_adopter_does_by_the_deadline(
+async def test_the_adopting_gateway_answers_by_the_deadline_if_no_worker_does(
     here: Service, doomed: Service, worker: Service, standstill: Standstill
 ) -> None:
-    """No worker, and the gateway died: the FAQ answers in time, for the question stands in the request's topic."""
+    """There is no worker, and the gateway died: the FAQ answers in time, because the question is in the
+    request topic.
+    """
     worker.pause()
     try:
         asked_at = time.monotonic()
@@ -236,15 +239,15 @@ async def test_a_cancel_at_another_gateway_ends_the_answer_everywhere(
 
 
 @pytest.mark.parametrize("moves", [False, True], ids=["back", "elsewhere"])
-async def test_the_terminals_client_outlives_its_socket(here: Service, there: Service, text: str, moves: bool) -> None:
-    """Lost twice in the middle of an answer: it comes back by itself, and hands out each character once."""
+async def test_the_terminal_client_outlives_its_socket(here: Service, there: Service, text: str, moves: bool) -> None:
+    """It loses its socket twice during an answer, reconnects by itself, and returns each character once."""
     async with AsyncReplyline(here.ws, *([there.ws] if moves else ()), patience_s=10) as client:
         parts, lost = [], 0
         async for event in client.ask(ResponseCreate(event_id="e", input=QUESTION, max_output_tokens=LONG)):
             if isinstance(event, ResponseDelta):
                 assert event.offset == len("".join(parts))
                 parts.append(event.delta)
-                if len(parts) in (5, 7):  # whoever comes back may be told all that was missed at once
+                if len(parts) in (5, 7):  # a reconnecting client may get everything it missed in one delta
                     assert client._socket is not None
                     client._socket.hang_up()
                     lost += 1
@@ -256,8 +259,8 @@ async def test_the_terminals_client_outlives_its_socket(here: Service, there: Se
         assert client.session.recovered
 
 
-async def test_a_cursor_is_good_for_its_own_session_only(here: Service, there: Service, text: str) -> None:
-    """Changed, another session's or no cursor at all: not recovered, and the connection goes on as a fresh one."""
+async def test_a_cursor_is_valid_for_its_own_session_only(here: Service, there: Service, text: str) -> None:
+    """A changed cursor, another session's or none: not recovered, and the connection continues as a new one."""
     cut = await ask_and_lose(here, 10)
     assert cut.cursor is not None
     changed = cut.cursor[:-6] + ("A" if cut.cursor[-6] != "A" else "B") + cut.cursor[-5:]
@@ -268,7 +271,7 @@ async def test_a_cursor_is_good_for_its_own_session_only(here: Service, there: S
                 assert (await client.ask("Still there?", max_output_tokens=2)).text
                 assert client.count("response.done") == 1
     cut.seen.clear()
-    assert (await cut.resume(there)).text == text, "asked again by its event it is told from its beginning"
+    assert (await cut.resume(there)).text == text, "repeated by its event id, the answer starts at its beginning"
 
 
 @pytest.mark.parametrize("ended", [False, True], ids=["running", "ended"])
@@ -277,9 +280,9 @@ async def test_a_cursor_is_good_for_its_own_session_only(here: Service, there: S
 async def test_an_erased_conversation_is_not_resumed(
     here: Service, there: Service, gone: bool, back: bool, ended: bool
 ) -> None:
-    """Not by the gateway that holds the text either, when it was erased at the other."""
+    """This holds even at the gateway that holds the text, if it was erased at the other one."""
     cut = await ask_and_lose(here, EVENTS // 2, max_output_tokens=TOKENS if ended else 2_000)
-    while cut.done:  # on a machine that stands still a few events tell it all
+    while cut.done:  # on a machine that pauses, a few events contain everything
         cut = await ask_and_lose(here, EVENTS // 4, max_output_tokens=TOKENS)
     if ended:
         await eventually(lambda: _holds_nothing(here))
@@ -294,10 +297,10 @@ async def test_an_erased_conversation_is_not_resumed(
         await eventually(lambda: _holds_nothing(gateway))  # noqa: B023
 
 
-async def test_a_question_asked_again_after_it_was_erased_elsewhere_is_a_new_one(
+async def test_a_question_repeated_after_an_erasure_elsewhere_is_a_new_one(
     here: Service, there: Service, worker: Service
 ) -> None:
-    """The gateway that holds its answer does not tell it again."""
+    """The gateway that holds its answer does not send it again."""
     async with Client.connect(here.ws) as client:
         await client.ask(QUESTION, event_id="e", max_output_tokens=2)
         before = await worker.metric("infer_total")
@@ -306,7 +309,7 @@ async def test_a_question_asked_again_after_it_was_erased_elsewhere_is_a_new_one
             await elsewhere.of_type("session.deleted")
 
         async def is_forgotten() -> bool:
-            """By the worker too, once it has read so."""
+            """Wait until the worker has read the erasure too."""
             seen = len(client.events)
             await client.create(QUESTION, event_id="e", max_output_tokens=2)
             assert (await client.answer("e", since=seen)).text

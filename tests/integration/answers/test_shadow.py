@@ -1,4 +1,4 @@
-"""A shadow answers what customers were answered, and leaves nothing behind but numbers; on real Kafka and Redis."""
+"""A shadow answers what customers were answered and leaves only numbers behind, with real Kafka and Redis."""
 
 import asyncio
 import os
@@ -39,7 +39,7 @@ async def observed(system: System, number: int) -> list[Observation]:
 
 
 async def typed(system: System, *words: str) -> str:
-    """What `replyline …` prints."""
+    """Return what `replyline …` prints."""
     done = await asyncio.to_thread(
         subprocess.run,
         [sys.executable, "-m", "ops.cli", *words],
@@ -53,7 +53,7 @@ async def typed(system: System, *words: str) -> str:
     return done.stdout
 
 
-async def test_a_shadow_of_the_same_numbers_says_the_same_with_what_was_said_before_and_tells_nobody(
+async def test_a_shadow_with_equal_weights_gives_equal_answers_to_no_customer(
     system: System, unique: Callable[[str], str]
 ) -> None:
     assert "epoch 1" in await typed(system, "versions", "shadow", "1.0")
@@ -78,7 +78,7 @@ async def test_a_shadow_of_the_same_numbers_says_the_same_with_what_was_said_bef
     assert "answers compared: 3\nequal: 100.0%" in await typed(system, "shadow", "report")
 
 
-async def test_a_shadow_leaves_redis_and_every_other_topic_empty(system: System) -> None:
+async def test_a_shadow_writes_nothing_to_redis_or_any_other_topic(system: System) -> None:
     shadow = await system.worker(worker__lane="shadow").ready()
     now = int(time.time() * 1_000)
     asked = ChatRequest(
@@ -105,7 +105,7 @@ async def test_a_shadow_leaves_redis_and_every_other_topic_empty(system: System)
             assert await tap.to_the_end() == [], topic
 
 
-async def test_a_recording_is_asked_of_two_models_with_the_same_words_before(system: System, tmp_path: Path) -> None:
+async def test_a_recording_is_replayed_to_two_models_with_the_same_history(system: System, tmp_path: Path) -> None:
     writer = RecordingWriter(tmp_path / "r.gz", Header(version=1, started_unix_ms=1, tokenizer=BYTES, topics=()))
     for number in range(3):
         writer.write(

@@ -1,4 +1,6 @@
-"""Two gateways and a registry on real Kafka: who gets which version, until a rollback or a dead canary says else."""
+"""Two gateways and a registry on real Kafka: which conversation gets which version, until a rollback or a
+dead canary.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -71,7 +73,7 @@ async def test_a_conversation_has_one_lane_at_every_gateway_until_a_rollback(
     system: System, services: tuple[list[Service], Service, Service]
 ) -> None:
     gateways, _, canary = services
-    sessions = [f"sticky-{number}" for number in range(CONVERSATIONS)]  # by their names some are in either lane
+    sessions = [f"sticky-{number}" for number in range(CONVERSATIONS)]  # by their hashes some are in either lane
     ruled = {session: RULE.lane(SessionKey(Settings().tenant, session)) for session in sessions}
     assert set(ruled.values()) == {"champion", "canary"}
     for number, gateway in enumerate(gateways):
@@ -112,10 +114,10 @@ async def test_a_dead_canary_costs_no_answer(services: tuple[list[Service], Serv
     assert await champion.metric("infer_total") == 2 * CONVERSATIONS
 
 
-async def test_a_canary_answers_by_the_named_version_or_not_at_all(
+async def test_a_canary_answers_with_its_named_version_or_not_at_all(
     system: System, services: tuple[list[Service], Service, Service]
 ) -> None:
-    """While the canary's worker loads a version, the champion answers in its stead."""
+    """While the canary's worker loads a version, the champion answers instead."""
     gateways, _, _ = services
     aliases = {**OPEN.aliases, "canary": "fake-9"}
     await system.move(State(epoch=2, aliases=aliases, rule=Rule(salt="half", share=1.0)))
@@ -132,7 +134,7 @@ async def test_a_canary_answers_by_the_named_version_or_not_at_all(
     assert {*answered} == {("champion", "fake-1"), ("canary", "fake-9")}
 
 
-async def test_a_canarys_answer_goes_on_at_another_gateway(
+async def test_a_canarys_answer_resumes_at_another_gateway(
     system: System, services: tuple[list[Service], Service, Service]
 ) -> None:
     gateways, champion, _ = services

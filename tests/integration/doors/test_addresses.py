@@ -1,4 +1,4 @@
-"""Anonymous clients are charged by their addresses, as the trusted proxy before the gateway tells them."""
+"""Anonymous clients are charged by the address that the trusted proxy reports."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ def trusting_nobody(gateways: list[Service]) -> Service:
 
 
 async def erased(url: str, *, headers: dict[str, str], here: str = "127.0.0.1", tries: int = 6) -> int:
-    """How many of so many erasures are done."""
+    """Return how many of this many erasures succeed."""
     options = {"subprotocols": [Subprotocol("chat.v1.json")], "proxy": None, "local_addr": (here, 0)}
     async with connect(url, additional_headers=headers, **options) as socket:  # type: ignore[arg-type]
         await socket.send(json.dumps({"type": "session.start"}))
@@ -35,15 +35,15 @@ async def erased(url: str, *, headers: dict[str, str], here: str = "127.0.0.1", 
     return heard.count("session.deleted")
 
 
-async def test_each_client_behind_the_proxy_has_what_it_may_have(gateway: Service) -> None:
-    """What it writes into the header itself is not its address: proxies append."""
+async def test_each_client_behind_the_proxy_has_its_own_limit(gateway: Service) -> None:
+    """An address that a client writes into the header does not count, because proxies append theirs."""
     for forged, client in (("", "192.0.2.1"), ("192.0.2.1, ", "192.0.2.2"), ("", "2001:db8::1")):
         assert await erased(gateway.ws, headers={"X-Forwarded-For": forged + client}) == 3
     assert await erased(gateway.ws, headers={"X-Forwarded-For": "192.0.2.2"}) == 0
     assert await erased(gateway.ws, headers={"X-Forwarded-For": "2001:db8::ffff"}) == 0, "one customer has a /64"
 
 
-async def test_a_header_that_no_trusted_proxy_wrote_changes_nothing_and_is_told_once(trusting_nobody: Service) -> None:
+async def test_a_header_from_an_untrusted_proxy_is_ignored_and_logged_once(trusting_nobody: Service) -> None:
     here = "127.0.0.77"
     assert await erased(trusting_nobody.ws, headers={"X-Forwarded-For": "192.0.2.9"}, here=here) == 3
     assert await erased(trusting_nobody.ws, headers={"X-Forwarded-For": "192.0.2.10"}, here=here) == 0
@@ -54,7 +54,7 @@ async def test_a_header_that_no_trusted_proxy_wrote_changes_nothing_and_is_told_
 
 
 async def test_a_client_of_the_shipped_proxy_is_charged_by_its_own_address(gateway: Service, system: System) -> None:
-    """Whatever it says of itself: Caddy believes no header of a client's."""
+    """Caddy ignores a client's own header."""
     proxy = ShippedProxy([gateway], system.folder)
     try:
         await eventually(lambda: is_served(proxy))

@@ -1,4 +1,4 @@
-"""The AI SDK's own client (`ai`, `@ai-sdk/react`), over HTTP and over its WebSocket; and the example's page."""
+"""The AI SDK's own client (`ai`, `@ai-sdk/react`), over HTTP and over its WebSocket, and the example's page."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ TRANSPORTS = pytest.mark.parametrize("transport", ["http", "websocket"])
 
 
 def lines() -> list[str]:
-    """Return what docs/doors.md says to type."""
+    """Return the lines that docs/doors.md tells the reader to type."""
     page = (ROOT / "docs" / "doors.md").read_text().partition("## Vercel's AI SDK")[2]
     block = re.search(r"```bash\n(.*?)```", page, re.DOTALL)
     assert block is not None
@@ -46,7 +46,7 @@ def lines() -> list[str]:
 
 @pytest_asyncio.fixture(scope="module")
 async def example(doors: "list[Door]", tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The example, as in the repository, with its packages at their pinned versions."""
+    """The example from the repository, with its packages at their pinned versions."""
     if shutil.which("npm") is None:
         pytest.fail("npm is missing (Node 20.19 or newer, https://nodejs.org)", pytrace=False)
     place = tmp_path_factory.mktemp("repository")
@@ -60,7 +60,7 @@ async def example(doors: "list[Door]", tmp_path_factory: pytest.TempPathFactory)
 
 @dataclass
 class Pages:
-    """A process of pages: each request is a page's."""
+    """A Node process of chat pages; each request comes from one page."""
 
     process: asyncio.subprocess.Process
     told: list[dict[str, Any]] = field(default_factory=list)
@@ -119,15 +119,13 @@ async def opened(system: System, partition: int) -> Door:
 
 @pytest_asyncio.fixture(scope="module")
 async def doors(system: System, gateway: Service) -> list[Door]:
-    """Two gateways that stand for each other."""
+    """Two gateways that can replace each other."""
     del gateway
     return [await opened(system, partition) for partition in (2, 3)]
 
 
 @TRANSPORTS
-async def test_a_question_is_answered_and_says_whose_words_they_are(
-    doors: list[Door], pages: Pages, transport: str
-) -> None:
+async def test_a_question_is_answered_with_its_source(doors: list[Door], pages: Pages, transport: str) -> None:
     end = await pages.ask("p", doors[0].url, transport, f"chat-{transport}", ask="Tell me all of it")
     assert (end["status"], len(end["text"])) == ("ready", TOKENS)
     assert end["message"]["metadata"] == {"source": "model", "reason": "max_output_tokens", "model": "fake"}
@@ -168,16 +166,14 @@ async def test_a_stop_after_a_resume_at_another_gateway_ends_the_answer(
 
 @TRANSPORTS
 @pytest.mark.parametrize(("words", "shown"), [(9_000, "tokens"), (20_000, "a body has 65536 bytes|code 1009")])
-async def test_what_is_refused_is_shown(
-    doors: list[Door], pages: Pages, transport: str, words: int, shown: str
-) -> None:
+async def test_a_refusal_is_shown(doors: list[Door], pages: Pages, transport: str, words: int, shown: str) -> None:
     end = await pages.ask("p", doors[0].url, transport, "long", ask="word " * words)
     assert (end["status"], bool(re.search(shown, end["error"]))) == ("error", True), end
 
 
 @pytest_asyncio.fixture
 async def page(example: Path, doors: list[Door]) -> AsyncIterator[Page]:
-    """The example's page, served by the lines that docs/doors.md says to type, in Chromium."""
+    """The example's page, served by the lines of docs/doors.md, in Chromium."""
     del doors
     process = await asyncio.create_subprocess_exec(
         *("bash", "-e", "-c", "\n".join([lines()[0], lines()[2]])),

@@ -1,4 +1,4 @@
-"""WebSocket as RFC 6455 wants it: Autobahn's fuzzing client against an echo that is served as the gateway is.
+"""WebSocket by RFC 6455: Autobahn's fuzzing client against an echo server that uses the gateway's server code.
 
 All cases but those of compression (12 and 13), which the gateway does not offer.
 """
@@ -21,15 +21,15 @@ HERE = Path(__file__).parents[1]
 WSTEST = HERE.parents[1] / ".cache" / "autobahn" / "wstest"
 LIMIT_S = 300
 CASES = 301
-# 7.1.5: a close in the middle of a fragmented message is answered with 1002, which the RFC allows, instead of 1000.
-# The others: messages of 4 MiB in 4,096 fragments and more, over the library's limit.
+# 7.1.5: a close in the middle of a fragmented message is answered with 1002, which the RFC allows, instead of 1000. The
+# others: messages of 4 MiB in 4,096 fragments and more exceed the library's limit.
 ALLOWED = {"7.1.5", "9.3.1", "9.3.2", "9.3.3", "9.4.1", "9.4.2", "9.4.3"}
 PASSED = {"OK", "NON-STRICT", "INFORMATIONAL"}
 
 
 @pytest_asyncio.fixture
 async def echo(tmp_path: Path) -> AsyncIterator[str]:
-    """Its URL. In the end it must stop when asked to, with no word of a fault."""
+    """Yield its URL. At the end it must stop on request, without a fault in its log."""
     port, log = free_port(), tmp_path / "echo.log"
     child = Child.start([sys.executable, HERE / "support" / "echo_gateway.py", str(port)], log=log)
     try:
@@ -51,7 +51,7 @@ async def _listens(port: int) -> bool:
 
 
 async def fuzz(url: str, folder: Path) -> dict[str, dict[str, Any]]:
-    """Autobahn's report: case → what came of it."""
+    """Return Autobahn's report: the result of each case."""
     if not WSTEST.exists():
         pytest.fail("Autobahn's test suite is missing. Type: ops/setup/autobahn", pytrace=False)
     spec = {
@@ -85,7 +85,7 @@ async def fuzz(url: str, folder: Path) -> dict[str, dict[str, Any]]:
 @pytest.mark.promise(1)
 @pytest.mark.long
 async def test_the_gateways_sockets_pass_autobahn(echo: str, tmp_path: Path, reliability: Reliability) -> None:
-    """Each case ends as the RFC says, in its messages and in its close, but for the library's own limits."""
+    """Each case ends as the RFC requires, in its messages and its close, except for the library's own limits."""
     report = await fuzz(echo, tmp_path)
     failed = {case for case, found in report.items() if not {found["behavior"], found["behaviorClose"]} <= PASSED}
     reliability.found(

@@ -1,4 +1,4 @@
-"""`Replyline` asks, cancels, erases and hears refusals without an event loop of its caller's."""
+"""`Replyline` asks, cancels, erases and reports refusals to a caller without an event loop."""
 
 import asyncio
 
@@ -21,7 +21,7 @@ def use(url: str) -> None:
         *_, done = events
         assert done.response.status == "cancelled"  # type: ignore[union-attr]
         for _ in client.ask("And what else?"):
-            break  # its answer goes on at the gateway, and nobody reads it
+            break  # its answer continues at the gateway, unread
         first = client.answer("Who are you?")
         assert first.output_text
         assert first.usage.input_tokens > 0
@@ -35,11 +35,11 @@ def use(url: str) -> None:
         assert again.session.session_id == client.session.session_id
 
 
-async def test_it_asks_cancels_erases_and_raises_what_is_refused(gateway: Service) -> None:
+async def test_the_blocking_client_asks_cancels_erases_and_raises_refusals(gateway: Service) -> None:
     await asyncio.to_thread(use, gateway.ws)
 
 
-async def test_it_raises_where_its_gateway_is_gone_for_good(system: System) -> None:
+async def test_the_blocking_client_raises_when_its_gateway_is_gone(system: System) -> None:
     doomed = await system.gateway(gateway__reply_partition=2).ready()
 
     def lose() -> None:

@@ -1,4 +1,4 @@
-"""Chatwoot's agent bot on the real system: a question is answered in its conversation, once, whoever dies."""
+"""Chatwoot's agent bot on the real system: a question is answered once in its conversation, whichever process dies."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -20,7 +20,7 @@ pytestmark = [STANDARD, pytest.mark.usefixtures("running")]
 
 @dataclass(slots=True)
 class Desk:
-    """Chatwoot, and the gateways that answer for it."""
+    """A fake Chatwoot, and the gateways that answer for it."""
 
     chatwoot: Chatwoot
     url: str
@@ -28,7 +28,7 @@ class Desk:
     http: httpx2.AsyncClient
 
     async def gateway(self, partition: int) -> tuple[Service, str]:
-        """A gateway and the address of its bot."""
+        """Start a gateway; return the address of its bot."""
         port = free_port()
         service = self.system.gateway(
             gateway__reply_partition=partition,
@@ -41,7 +41,7 @@ class Desk:
         return await service.ready(), f"http://127.0.0.1:{port}/channels/chatwoot"
 
     async def post(self, bot: str, body: bytes, **about: Any) -> int:
-        """What becomes of a webhook: a gateway that has just started may ask for another try, of Chatwoot's three."""
+        """Deliver a webhook; a gateway that has just started may ask for another of Chatwoot's three tries."""
         headers = signed(body, **about)
         for _ in range(3):
             status = (await self.http.post(bot, content=body, headers=headers)).status_code
@@ -80,7 +80,7 @@ async def test_a_question_is_answered_in_its_conversation(desk: Desk, bot: str) 
     assert len(await desk.said(1, times=2)) == 2
 
 
-async def test_a_delivery_that_comes_again_is_computed_once(desk: Desk, bot: str, worker: Service) -> None:
+async def test_a_repeated_delivery_is_computed_once(desk: Desk, bot: str, worker: Service) -> None:
     before = await worker.metric("infer_total")
     body = desk.chatwoot.ask(2, "Once?")
     assert [await desk.post(bot, body, delivery="d-2") for _ in range(3)] == [200, 200, 200]
@@ -90,7 +90,7 @@ async def test_a_delivery_that_comes_again_is_computed_once(desk: Desk, bot: str
     assert await worker.metric("infer_total") == before + 1
 
 
-async def test_nothing_is_said_where_a_person_has_taken_over(desk: Desk, bot: str) -> None:
+async def test_no_answer_is_posted_after_a_person_has_taken_over(desk: Desk, bot: str) -> None:
     body = desk.chatwoot.ask(3, "Tell me")
     desk.chatwoot.conversations[3].status = "open"  # since the webhook was sent
     assert await desk.post(bot, body) == 200
@@ -98,7 +98,7 @@ async def test_nothing_is_said_where_a_person_has_taken_over(desk: Desk, bot: st
     assert desk.chatwoot.conversations[3].by_bot() == []
 
 
-async def test_who_asks_for_a_person_is_handed_over_and_may_be_given_back(desk: Desk, bot: str) -> None:
+async def test_a_customer_who_asks_for_a_person_is_handed_over_and_may_return(desk: Desk, bot: str) -> None:
     await desk.post(bot, desk.chatwoot.ask(4, "Can I talk to a human?"))
     conversation = desk.chatwoot.conversations[4]
     await eventually(lambda: conversation.status == "open")
@@ -109,7 +109,7 @@ async def test_who_asks_for_a_person_is_handed_over_and_may_be_given_back(desk: 
     assert conversation.status == "pending"
 
 
-async def test_what_cannot_be_answered_goes_to_people_with_its_reason(desk: Desk, bot: str) -> None:
+async def test_a_question_without_an_answer_is_handed_over_with_its_reason(desk: Desk, bot: str) -> None:
     for number, text in ((5, None), (6, "word " * 5_000)):
         assert await desk.post(bot, desk.chatwoot.ask(number, text)) == 200
         conversation = desk.chatwoot.conversations[number]
@@ -119,7 +119,7 @@ async def test_what_cannot_be_answered_goes_to_people_with_its_reason(desk: Desk
         assert ("no_text" if text is None else "input_too_long") in note
 
 
-async def test_while_chatwoot_is_away_it_is_tried_again(desk: Desk, bot: str) -> None:
+async def test_a_post_is_retried_while_chatwoot_is_away(desk: Desk, bot: str) -> None:
     away = [Reply(503), Reply(429)]
     desk.chatwoot.before = lambda call: away.pop() if away and call.path.endswith("/messages") else None
     await desk.post(bot, desk.chatwoot.ask(7, "Tell me"))
@@ -127,8 +127,8 @@ async def test_while_chatwoot_is_away_it_is_tried_again(desk: Desk, bot: str) ->
     assert away == []
 
 
-async def test_what_chatwoot_does_not_let_the_bot_do_is_given_up(desk: Desk, bot: str) -> None:
-    """Its token is not of this account, or is no more."""
+async def test_a_post_that_chatwoot_forbids_is_given_up(desk: Desk, bot: str) -> None:
+    """The token belongs to another account, or was withdrawn."""
     desk.chatwoot.before = lambda call: Reply(401) if call.path.endswith("/messages") else None
     await desk.post(bot, desk.chatwoot.ask(8, "Tell me"))
     await eventually(lambda: desk.chatwoot.conversations[8].typing == ["on", "off"])
@@ -136,9 +136,9 @@ async def test_what_chatwoot_does_not_let_the_bot_do_is_given_up(desk: Desk, bot
     assert desk.chatwoot.conversations[8].by_bot() == []
 
 
-async def test_an_answer_is_posted_though_its_gateway_is_killed(desk: Desk, bot: str) -> None:
-    """Between the webhook's 200 and the answer, whichever gateway has the errand."""
-    del bot  # its gateway goes on
+async def test_an_answer_is_posted_although_its_gateway_is_killed(desk: Desk, bot: str) -> None:
+    """The kill comes between the webhook's 200 and the answer, whichever gateway has the errand."""
+    del bot  # its gateway continues
     dying, its_bot = await desk.gateway(3)
     numbers = range(9, 13)
     bodies = [desk.chatwoot.ask(number, "Tell me all") for number in numbers]

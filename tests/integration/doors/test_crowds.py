@@ -1,6 +1,7 @@
-"""Thousands who hold a connection, come back all at once, knock and say nothing, or do not read: the rest are served.
+"""Thousands of clients that hold a connection, reconnect together, connect silently, or do not read: all others are
+served.
 
-docs/reliability.md, rows 9, 12 and 17. `pytest --reliability FILE` runs the whole crowds.
+docs/reliability.md, rows 9, 12 and 17. `pytest --reliability FILE` runs the full crowds.
 """
 
 import asyncio
@@ -43,7 +44,7 @@ MIB: Final = 1_048_576
 MESSAGE_BYTES: Final = 65_536
 MESSAGES_PER_MINUTE: Final = 100
 SHORT: Final = Script(deltas=4, chars=40, every_s=0.1)
-# Four of them are more than is kept for a client that does not read: `gateway.buffer_close_bytes`, 256 KiB.
+# Four of them exceed what is buffered for a client that does not read: `gateway.buffer_close_bytes`, 256 KiB.
 LONG: Final = Script(deltas=7, chars=6_000, every_s=0.1)
 
 
@@ -59,8 +60,9 @@ async def _answers(system: System) -> AsyncIterator[None]:
 
 @pytest_asyncio.fixture(scope="module")
 async def gateway(system: System, reliability: Reliability) -> Service:
-    """With the limits that it ships with; in the ordinary suite it has less patience. It is started with so few files
-    allowed that it has to see to it itself that it can hold more clients."""
+    """A gateway with its default limits; in the ordinary suite with shorter timeouts. It is started with a low limit of
+    open files, so that it must raise the limit itself.
+    """
     impatient = {} if reliability.whole else {"gateway__hello_timeout_s": 4, "gateway__slow_consumer_s": 1}
     with few_files():
         service = system.gateway(**impatient)
@@ -69,7 +71,7 @@ async def gateway(system: System, reliability: Reliability) -> Service:
 
 @contextmanager
 def few_files() -> Iterator[None]:
-    """For processes started inside."""
+    """Lower the limit of open files for processes started inside."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (FEW_FILES, limits[1]))
     try:
@@ -90,9 +92,10 @@ def p99_ms(seconds: list[float]) -> float:
 
 
 async def test_near_its_memory_budget_a_gateway_sheds_and_then_refuses(system: System, gateway: Service) -> None:
-    """First who does not read loses what is kept for it and the fallback answers; then nobody and nothing new is taken,
-    and what is in flight goes on."""
-    resident_mib = rss_bytes(gateway.child.process.pid) / MIB  # of one that nobody has been to
+    """First, buffers of clients that do not read are dropped and the fallback answers; then no client or question is
+    accepted, and answers in flight continue.
+    """
+    resident_mib = rss_bytes(gateway.child.process.pid) / MIB  # of a gateway without earlier clients
     budget_mib = math.ceil((resident_mib + 6) / SHED_AT)
     tight = await system.gateway(gateway__reply_partition=2, gateway__memory_budget_mib=budget_mib).ready()
     async with Client.connect(tight.ws) as client, crowd(tight, 1) as people:
@@ -119,14 +122,16 @@ async def test_near_its_memory_budget_a_gateway_sheds_and_then_refuses(system: S
 
 
 async def _shed(people: Crowd, gateway: Service) -> Heard | None:
-    """What somebody hears from a gateway that is short of memory; None where it had given some back by then."""
+    """Return what a client receives from a gateway short of memory; None if the gateway had freed some before."""
     await _fill(people, gateway, MemoryLevel.SHEDDING)
     heard = await people.visitors[0].ask(SHORT.question)
     return heard if await gateway.metric("replyline_gateway_fallbacks_total", reason="memory") else None
 
 
 async def _refused(people: Crowd, gateway: Service) -> tuple[Response, Heard, Page] | None:
-    """What somebody new, somebody known and a probe hear of one that has none left; None as above."""
+    """Return what a new client, a connected one and a probe receive from a gateway without free memory;
+    None as above.
+    """
     await _fill(people, gateway, MemoryLevel.REFUSING)
     try:
         await (await connect(gateway.ws, proxy=None)).close()
@@ -137,7 +142,7 @@ async def _refused(people: Crowd, gateway: Service) -> tuple[Response, Heard, Pa
 
 
 async def _fill(people: Crowd, gateway: Service, level: MemoryLevel) -> None:
-    """More and more clients, until the gateway finds that it holds so much."""
+    """Add clients until the gateway reports this much memory."""
     async with asyncio.timeout(30):
         while await gateway.metric("replyline_gateway_guards", what="memory") < level:
             with suppress(ConnectFailed):
@@ -153,8 +158,10 @@ async def _has_closed(gateway: Service, code: str, count: int) -> bool:
 
 
 @pytest.mark.promise(9)
-async def test_connections_are_held(gateway: Service, reliability: Reliability) -> None:
-    """None is lost, each costs little, and whoever asks after the wait is answered. The first hundred are a warm-up."""
+async def test_idle_connections_are_held_and_still_answered(gateway: Service, reliability: Reliability) -> None:
+    """None is lost, each costs little memory, and clients that ask after the wait are answered. The first hundred are a
+    warm-up.
+    """
     count, hold_s = reliability.amount(5_000, part=400), reliability.amount(600, part=1)
     async with crowd(gateway, 100) as people:
         await asyncio.sleep(1)
@@ -172,8 +179,8 @@ async def test_connections_are_held(gateway: Service, reliability: Reliability) 
 
 
 @pytest.mark.promise(9)
-async def test_a_restarted_gateway_has_its_clients_back(system: System, reliability: Reliability) -> None:
-    """Each is told when to come; who finds the door still closed backs off with full jitter, as the widget does."""
+async def test_a_restarted_gateway_gets_its_clients_back(system: System, reliability: Reliability) -> None:
+    """Each client is told when to reconnect; one that is refused backs off with full jitter, like the widget."""
     count, rng = reliability.amount(2_000, part=200), random.Random(9)
     gateway = await system.gateway(gateway__reply_partition=1).ready()
     async with crowd(gateway, count) as people:
@@ -187,12 +194,12 @@ async def test_a_restarted_gateway_has_its_clients_back(system: System, reliabil
     reliability.found(
         figure=f"{count} of {count} back {last_s:.1f} s after the gateway was told to restart",
         target="2,000 reconnect in ≤ 10 s",
-        holds=last_s <= 10 or not reliability.whole,  # how long a process takes to start is the machine's affair
+        holds=last_s <= 10 or not reliability.whole,  # the start time of a process depends on the machine
     )
 
 
-async def test_a_gateway_that_is_busy_keeps_nobody_out() -> None:
-    """All who knock while it cannot let anybody in are connected at once: none has to knock again a second later."""
+async def test_a_busy_gateway_refuses_no_connection() -> None:
+    """All clients that connect while it cannot accept are connected later: none has to retry after a second."""
     count = min(1_000, int(SOMAXCONN.read_text()))
     async with await serve_sockets(lambda _: asyncio.sleep(0), GatewaySettings(host="127.0.0.1", port=0)) as server:
         address = server.sockets[0].getsockname()
@@ -216,13 +223,14 @@ def _is_connected(sock: socket.socket) -> bool:
 
 
 @pytest.mark.promise(17)
-async def test_half_open_connections_are_closed_and_nobody_waits_for_them(
+async def test_half_open_connections_are_closed_without_delaying_others(
     gateway: Service, reliability: Reliability
 ) -> None:
-    """Of five kinds; only those that were upgraded count as connections, and somebody new gets in beside them: at once,
-    where the machine is not full of other tests."""
+    """There are five kinds; only upgraded ones count as connections, and a new client is accepted next to them:
+    immediately, unless the machine is full of other tests.
+    """
     count = reliability.amount(500, part=50)
-    await eventually(lambda: _is_held(gateway, 0))  # whoever was there before
+    await eventually(lambda: _is_held(gateway, 0))  # clients of earlier tests
     knocking = [asyncio.create_task(knock(gateway, KNOCKS[number % len(KNOCKS)])) for number in range(count)]
     await eventually(lambda: _is_held(gateway, count // len(KNOCKS)))
     visitor = Visitor()
@@ -245,7 +253,7 @@ async def _is_held(gateway: Service, count: float) -> bool:
 
 
 @pytest.mark.promise(17)
-async def test_a_message_of_one_byte_too_many_closes_with_1009(gateway: Service, reliability: Reliability) -> None:
+async def test_a_message_one_byte_too_long_closes_with_1009(gateway: Service, reliability: Reliability) -> None:
     async with Client.connect(gateway.ws) as client:
         await client.send_raw("x" * MESSAGE_BYTES)
         whole = (await client.error())["code"]
@@ -260,7 +268,7 @@ async def test_a_message_of_one_byte_too_many_closes_with_1009(gateway: Service,
 
 @pytest.mark.promise(17)
 async def test_as_many_messages_pass_as_the_rate_allows(gateway: Service, reliability: Reliability) -> None:
-    """`session.start` is one of them; what the minute gives back meanwhile is reckoned with."""
+    """`session.start` is one of them; units refilled during the test are counted."""
     async with Client.connect(gateway.ws) as client:
         began = time.monotonic()
         for _ in range(3 * MESSAGES_PER_MINUTE):
@@ -281,8 +289,9 @@ async def test_as_many_messages_pass_as_the_rate_allows(gateway: Service, reliab
 
 @dataclass(slots=True)
 class _Watch:
-    """Of a gateway's memory and of the clients that do not read, every tenth of a second. `gone_s`: from a client's
-    first question until the gateway had given its connection up, by the client's port."""
+    """Watches a gateway's memory and the clients that do not read, every tenth of a second. `gone_s`: from a client's
+    first question until the gateway closed its connection, by the client's port.
+    """
 
     gateway: Service
     began_s: dict[int, float] = field(default_factory=dict)
@@ -306,7 +315,7 @@ class _Watch:
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """What the others heard while nobody else was there, and what beside the clients that do not read."""
+    """Latencies of the other clients alone, and next to clients that do not read."""
 
     calm: list[Heard]
     beside: list[Heard]
@@ -324,11 +333,12 @@ class _Round:
 
 
 @pytest.mark.promise(12)
-async def test_who_does_not_read_is_closed_and_costs_the_others_nothing(
+async def test_a_client_that_does_not_read_is_closed_and_costs_others_nothing(
     gateway: Service, reliability: Reliability
 ) -> None:
-    """A tenth of the connections asks for long answers, one client after the other, and reads none of it; everyone else
-    asks as before, when nobody else was there. A p99 of so few answers is noisy: whole it is three rounds, in turn."""
+    """A tenth of the connections ask for long answers, one client after the other, and read none; all others ask as
+    before. A p99 of so few answers is noisy: the full run has three rounds of each, in turn.
+    """
     count, spread_s = reliability.amount(1_000, part=100), reliability.amount(20, part=2)
     num_slow, rng = count // 10, random.Random(12)
     rounds: list[_Round] = []
@@ -370,8 +380,9 @@ async def test_who_does_not_read_is_closed_and_costs_the_others_nothing(
 async def _beside(
     gateway: Service, people: Crowd, deaf: Sequence[DeafClient], spread_s: float, rng: random.Random
 ) -> tuple[list[Heard], _Watch]:
-    """What the others hear, two answers each, while the deaf begin to ask within the first quarter of that time and
-    until these are gone."""
+    """Return the latencies of the other clients, two answers each, while clients that do not read start asking in the
+    first quarter of that time and until these are gone.
+    """
     watch = _Watch(gateway)
     watching = asyncio.create_task(watch.run())
     asking = [asyncio.create_task(people.ask_each(SHORT.question, within_s=spread_s, rng=rng)) for _ in range(2)]

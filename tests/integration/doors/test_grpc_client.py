@@ -1,4 +1,4 @@
-"""gRPC's own client against real gateways: the same text as the WebSocket's, deadlines, a gateway that dies or ends."""
+"""gRPC's own client against real gateways: the WebSocket's text, deadlines, a gateway that dies or drains."""
 
 import asyncio
 import os
@@ -50,12 +50,12 @@ async def door_at(system: System, partition: int) -> Door:
 
 @pytest_asyncio.fixture(scope="module")
 async def doors(system: System, gateway: Service) -> list[Door]:
-    """Two gateways that stand for each other."""
+    """Two gateways that can replace each other."""
     del gateway
     return [await door_at(system, partition) for partition in (2, 3)]
 
 
-async def test_one_questions_text_is_that_of_the_websocket(doors: list[Door]) -> None:
+async def test_a_grpc_answer_equals_the_websockets(doors: list[Door]) -> None:
     async with doors[0].client() as client, Client.connect(doors[0].service.ws) as socket:
         messages = await all_of(client.respond("Tell me all", max_output_tokens=300, seed=7))
         chat = client.chat()
@@ -70,10 +70,12 @@ async def test_one_questions_text_is_that_of_the_websocket(doors: list[Door]) ->
     assert text_of(told) == answer.text
 
 
-async def test_a_calls_deadline_is_kept_with_what_there_is(new_system: MakeSystem) -> None:
-    """The client gets what the model has by then, not its own DEADLINE_EXCEEDED. A worker that has seen long answers
-    would leave this one to the FAQ at once: it has none of the other tests' behind it. A worker's first question waits
-    for Kafka to note that its partition is held, on a busy machine for longer than this deadline: that is another."""
+async def test_at_a_calls_deadline_the_client_gets_the_text_so_far(new_system: MakeSystem) -> None:
+    """The client gets the model's text up to its deadline, not its own DEADLINE_EXCEEDED. A worker that has seen long
+    answers would leave this one to the FAQ immediately, so this test starts a worker of its own. A worker's first
+    question waits for Kafka to store the note that its partition is held, on a busy machine longer than this deadline;
+    so that is another question.
+    """
     system = await new_system(worker__fake_decode_ms_per_step=5, worker__reply_interval_ms=0)
     door, _ = await asyncio.gather(door_at(system, 0), system.worker().ready())
     async with door.client() as client:
@@ -104,7 +106,7 @@ async def _more(worker: Service, before: float) -> bool:
 
 
 async def until_text(call: Any) -> list[Any]:
-    """Read until there is text."""
+    """Read until a message has text."""
     seen = []
     while not text_of(seen):
         seen.append(await call.read())
@@ -126,7 +128,7 @@ async def test_a_retry_at_another_gateway_is_computed_once(doors: list[Door], wo
     assert await worker.metric("infer_total") == before + 1
 
 
-async def test_a_killed_gateways_answer_goes_on_at_the_other(system: System, doors: list[Door]) -> None:
+async def test_a_killed_gateways_answer_resumes_at_the_other(system: System, doors: list[Door]) -> None:
     dying = await door_at(system, 4)
     async with dying.client() as client:
         call = client.respond("Tell me all", session_id="s-killed", max_output_tokens=400)
@@ -142,7 +144,7 @@ async def test_a_killed_gateways_answer_goes_on_at_the_other(system: System, doo
     assert len(text_of(seen) + text_of(rest)) == 400
 
 
-async def test_a_gateway_that_ends_finishes_its_streams(system: System) -> None:
+async def test_a_draining_gateway_finishes_its_streams(system: System) -> None:
     door = await door_at(system, 5)
     async with door.client() as client:
         call = client.respond("Tell me all", max_output_tokens=200)
@@ -169,8 +171,8 @@ def tools() -> Path:
 
 
 @pytest.mark.long
-async def test_the_page_says_what_works(doors: list[Door], tools: Path, tmp_path: Path) -> None:
-    """docs/doors.md, its lines for a shell as they are printed."""
+async def test_the_commands_of_the_doors_page_work(doors: list[Door], tools: Path, tmp_path: Path) -> None:
+    """Run the shell lines of docs/doors.md as printed."""
     (block,) = re.findall(r"```shell\n(.*?)```", (ROOT / "docs" / "doors.md").read_text(), re.DOTALL)
     (tmp_path / ".run").mkdir()
     (tmp_path / ".run" / "demo.env").write_text(f"export GRPC_ADDRESS={doors[0].address}\n")

@@ -1,4 +1,4 @@
-"""Connections that break every rule cost a gateway nothing: no fault, no line of one, no answer of anyone else."""
+"""Connections that break every rule cost a gateway nothing: no fault, no log line, no other client's answer."""
 
 import asyncio
 import json
@@ -45,9 +45,9 @@ ENDED_S = 10.0
 MARK = b"still there?"
 MIB = 1024 * 1024
 
-# What an HTTP server says of a bad request; a fault of its own is 500.
+# An HTTP server's answers to a bad request; a fault of its own is 500.
 STATUSES = {101, 200, 400, 404, 405, 414, 426, 431, 505}
-# A protocol error, bad text, too big; no hello; and a close of the client's own, sent back. A fault is 1011 or 4004.
+# A protocol error, bad text, too big, no hello, and a client's own close echoed. A fault is 1011 or 4004.
 CLOSES = {1000, 1002, 1007, 1009, 4502}
 EVENTS = {
     "session.created",
@@ -64,13 +64,14 @@ pytestmark = STANDARD
 
 @dataclass(slots=True)
 class Heard:
-    """What the gateway said on one connection, byte by byte."""
+    """The bytes that the gateway sent on one connection."""
 
     data: bytearray
 
     def check(self, hostile: Hostile) -> None:
-        """No fault of the gateway's own, nothing but frames and events of the protocol, and a ping answered where
-        nothing stood against it."""
+        """Check that the gateway reports no fault of its own, sends only frames and events of the protocol, and answers
+        a ping unless a fault came before.
+        """
         head, _, stream = bytes(self.data).partition(b"\r\n\r\n")
         if head:
             status = int(head.split()[1])
@@ -91,17 +92,17 @@ class Heard:
 
 
 def _code(payload: bytes) -> int:
-    """1000 where the client gave none that comes back."""
+    """1000 if the client gave no code that is echoed."""
     code: int = struct.unpack_from(">H", payload)[0] if payload else 1000
     return code
 
 
 async def connect(gateway: Service, hostile: Hostile) -> Heard:
-    """Do what is hostile, then leave; the gateway must end the connection then."""
+    """Send the hostile bytes, then leave; the gateway must close the connection."""
     host, _, port = gateway.address.partition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     heard = Heard(bytearray())
-    with suppress(ConnectionError):  # the gateway may have closed in the middle of it
+    with suppress(ConnectionError):  # the gateway may have closed during it
         if hostile.subprotocol is not None:
             writer.write(handshake(hostile.subprotocol))
             heard.data += await reader.readuntil(b"\r\n\r\n")
@@ -125,7 +126,7 @@ async def connect(gateway: Service, hostile: Hostile) -> Heard:
 
 
 async def attack(gateway: Service, connections: list[Hostile]) -> Counter[str]:
-    """Open loop: so many begin in each second, whatever comes of those before. How many there were of each kind."""
+    """Open loop: start this many each second, whatever happens to earlier ones; return how many of each kind."""
 
     async def one(number: int, hostile: Hostile) -> None:
         await asyncio.sleep(number / A_SECOND)
@@ -147,7 +148,7 @@ def p99_ms(answers: list[Answer]) -> float:
 
 
 def faults(system: System) -> list[dict[str, Any]]:
-    """Lines of any service's log that tell of a fault of our own."""
+    """Return the log lines of any service that report an internal fault."""
     return [
         line
         for service in system.services
@@ -158,10 +159,10 @@ def faults(system: System) -> list[dict[str, Any]]:
 
 @pytest.mark.promise(3)
 @pytest.mark.long
-async def test_neighbours_get_their_answers_whatever_strangers_send(
+async def test_neighbours_get_their_answers_next_to_hostile_connections(
     system: System, gateway: Service, reliability: Reliability
 ) -> None:
-    """All of them, whole and right (`Bystander` looks); and in the whole run hardly later than before."""
+    """All answers are complete and right (`Bystander` checks), and in the full run hardly later than before."""
     tried = reliability.amount(WHOLE, part=100)
     connections = list(islice(hostile_connections(Random(1)), tried))
     faults_before = len(faults(system)), await gateway.metric("replyline_faults_total")
@@ -191,7 +192,7 @@ async def test_neighbours_get_their_answers_whatever_strangers_send(
 
 @pytest_asyncio.fixture
 async def deaf(gateway: Service) -> AsyncIterator[socket.socket]:
-    """A connection whose client has said hello, and reads nothing from then on."""
+    """Open a connection that sends `session.start` and then never reads."""
     host, _, port = gateway.address.partition(":")
     loop = asyncio.get_running_loop()
     with socket.socket() as sock:
@@ -203,8 +204,8 @@ async def deaf(gateway: Service) -> AsyncIterator[socket.socket]:
         yield sock
 
 
-async def test_who_reads_no_pongs_is_not_read_from(gateway: Service, deaf: socket.socket) -> None:
-    """The pings of a client that does not read stop at the sockets' buffers, and nothing piles up."""
+async def test_a_client_that_reads_no_pongs_is_not_read(gateway: Service, deaf: socket.socket) -> None:
+    """Its pings stop at the sockets' buffers, and memory does not grow."""
     loop, pings, sent = asyncio.get_running_loop(), frame(Opcode.PING, b"x" * 125) * 1_000, 0
     process = psutil.Process(gateway.child.process.pid)
     before = process.memory_info().rss
@@ -220,7 +221,7 @@ async def test_who_reads_no_pongs_is_not_read_from(gateway: Service, deaf: socke
 
 
 class Faulty:
-    """A gateway with a fault of its own: it stumbles over any message."""
+    """A gateway with an internal fault: any message raises."""
 
     def connect(self, connection: Connection) -> bool:
         return True
@@ -231,8 +232,8 @@ class Faulty:
         raise RuntimeError("a fault of our own")
 
 
-async def test_a_fault_of_our_own_is_logged_and_counted_and_the_client_comes_back() -> None:
-    """4004, not the library's 1011 and silence: a fault that nobody hears of is never mended."""
+async def test_an_internal_fault_is_logged_and_counted_and_the_client_reconnects() -> None:
+    """The close code is 4004, not the library's 1011: an unreported fault is never fixed."""
     front_end = WebSocketFrontend(
         gateway=cast("Gateway", Faulty()),
         settings=GatewaySettings(port=0),

@@ -1,4 +1,4 @@
-"""Public keys over HTTP: read at the start, again when a token names a new one, kept when they cannot be read."""
+"""Public keys over HTTP: read at the start, read again when a token names a new one, kept when the read fails."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ def server() -> Iterator[KeyServer]:
 
 
 def reader(source: str, *, timeout_s: float = 10.0, cooldown_s: float = 60.0) -> Jwks:
-    """One that has read nothing yet, with the secret's key."""
+    """A reader that has read no keys yet, with the secret's key."""
     own = (secret_key(SECRET),)
     gate = TokenGate(RULES, KeySet(own, complete=False))
     return Jwks(source=source, gate=gate, own_keys=own, timeout_s=timeout_s, cooldown_s=cooldown_s)
@@ -39,7 +39,7 @@ def names(keys: Jwks) -> set[str | None]:
     return {key.kid for key in keys.gate.keys.keys}
 
 
-async def test_the_first_token_has_the_keys_read(server: KeyServer) -> None:
+async def test_the_first_token_triggers_a_read_of_the_keys(server: KeyServer) -> None:
     keys = reader(server.url)
     assert keys.missing() == f"no JWKS at {server.url}"
     await keys.prepare(token("ES256"))
@@ -49,7 +49,7 @@ async def test_the_first_token_has_the_keys_read(server: KeyServer) -> None:
         assert keys.gate.identify(token(algorithm), NOW_UNIX_MS).subject == "alice"
 
 
-async def test_known_keys_bad_tokens_and_the_secret_ask_nobody(server: KeyServer) -> None:
+async def test_known_keys_bad_tokens_and_the_secret_trigger_no_read(server: KeyServer) -> None:
     keys = reader(server.url)
     for text in (token(), "nonsense", "", "a.b.c"):
         await keys.prepare(text)
@@ -59,7 +59,7 @@ async def test_known_keys_bad_tokens_and_the_secret_ask_nobody(server: KeyServer
     assert server.asked == 1
 
 
-async def test_a_new_key_is_found_and_a_withdrawn_one_forgotten(server: KeyServer) -> None:
+async def test_a_new_key_is_found_and_a_withdrawn_one_removed(server: KeyServer) -> None:
     keys = reader(server.url, cooldown_s=0)
     await keys.prepare(token("RS256"))
     old = json.loads(JWKS)["keys"]
@@ -71,7 +71,7 @@ async def test_a_new_key_is_found_and_a_withdrawn_one_forgotten(server: KeyServe
         keys.gate.identify(token("RS256"), NOW_UNIX_MS)
 
 
-async def test_who_invents_key_ids_makes_one_request_in_the_cool_down(server: KeyServer) -> None:
+async def test_invented_key_ids_cause_one_request_in_the_cool_down(server: KeyServer) -> None:
     keys = reader(server.url)
     await keys.prepare(token("RS256"))
     keys._tried_s = -math.inf
@@ -93,7 +93,7 @@ async def test_who_invents_key_ids_makes_one_request_in_the_cool_down(server: Ke
         ({"body": b" " * 300_000}, "more than"),
     ],
 )
-async def test_the_last_good_keys_are_kept_when_new_ones_cannot_be_read(
+async def test_the_last_good_keys_stay_when_new_ones_cannot_be_read(
     server: KeyServer, capsys: pytest.CaptureFixture[str], fault: dict[str, Any], cause: str
 ) -> None:
     keys = reader(server.url, cooldown_s=0)
@@ -111,7 +111,7 @@ async def test_the_last_good_keys_are_kept_when_new_ones_cannot_be_read(
     assert cause in said
 
 
-async def test_a_server_that_is_away_or_drips_costs_the_timeout_and_not_the_event_loop(server: KeyServer) -> None:
+async def test_a_silent_or_slow_server_costs_the_timeout_and_does_not_block_the_loop(server: KeyServer) -> None:
     keys = reader(server.url, cooldown_s=0, timeout_s=1.5)
     server.pause_s = 0.01  # of a body that would take ten seconds
     ticks, began = 0, time.monotonic()
@@ -133,7 +133,7 @@ async def test_a_server_that_is_away_or_drips_costs_the_timeout_and_not_the_even
     assert keys.gate.identify(token(), NOW_UNIX_MS).subject == "alice"
 
 
-async def test_one_who_hangs_up_does_not_end_the_reading_for_the_others(server: KeyServer) -> None:
+async def test_one_cancelled_caller_does_not_cancel_the_read_for_others(server: KeyServer) -> None:
     keys = reader(server.url)
     waiting = asyncio.create_task(keys.prepare(token("ES256")))
     await asyncio.sleep(0)
@@ -144,7 +144,7 @@ async def test_one_who_hangs_up_does_not_end_the_reading_for_the_others(server: 
     assert keys.missing() is None
 
 
-async def test_keys_are_read_again_at_the_settings_rhythm(server: KeyServer) -> None:
+async def test_keys_are_read_again_at_the_configured_interval(server: KeyServer) -> None:
     keys = reader(server.url)
     keys.refresh_s = 0.01
     watching = asyncio.create_task(keys.watch())
@@ -152,7 +152,7 @@ async def test_keys_are_read_again_at_the_settings_rhythm(server: KeyServer) -> 
     watching.cancel()
 
 
-async def test_a_file_is_read_at_the_start_and_again(tmp_path: Path) -> None:
+async def test_a_key_file_is_read_at_the_start_and_again(tmp_path: Path) -> None:
     file = tmp_path / "keys.json"
     file.write_bytes(JWKS)
     keys = reader(str(file))
@@ -164,7 +164,7 @@ async def test_a_file_is_read_at_the_start_and_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [None, "", "nonsense", '{"keys":[]}'])
-async def test_a_file_without_keys_stops_the_process(tmp_path: Path, text: str | None) -> None:
+async def test_a_key_file_without_keys_stops_the_process(tmp_path: Path, text: str | None) -> None:
     file = tmp_path / "keys.json"
     if text is not None:
         file.write_text(text)

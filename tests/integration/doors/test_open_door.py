@@ -1,4 +1,4 @@
-"""Through the proxy that is shipped, with Kafka or Redis away: the page, sockets, answers of the FAQ, and resume."""
+"""Through the shipped proxy, with Kafka or Redis away: the page, sockets, FAQ answers, and resume."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -16,7 +16,7 @@ from tests.support.system import CURSOR_SECRET, OPERATORS_PAGES, MakeSystem, Ser
 from tests.support.wire import Client
 
 RETURNS = "How do I return an item?"
-# As a proxy sees them: by the answers of several rounds of its checks.
+# As a proxy sees them: by several rounds of its health checks.
 ROUNDS_S = 4 * CHECKED_EVERY_S
 
 
@@ -38,7 +38,7 @@ async def _system(make_system: MakeSystem, _own_broker: KafkaBroker) -> System:
 
 
 def start_gateways(system: System, gateways: list[Service]) -> None:
-    """Those that do not run. Each has a machine's address of its own, as a container has."""
+    """Start the gateways that are down. Each has its own loopback address, as a container has."""
     ports = {name: system.settings[name] for name in ("gateway__port", "gateway__metrics_port")}
     for number in range(2):
         if len(gateways) == number or not gateways[number].child.running:
@@ -72,7 +72,7 @@ def system(_system: System, own_broker: KafkaBroker) -> System:
 
 @pytest_asyncio.fixture
 async def gateways(system: System, _gateways: list[Service]) -> list[Service]:
-    """Both run, and miss nothing, when the test begins."""
+    """Both gateways run with every service available when the test begins."""
     start_gateways(system, _gateways)
     await asyncio.gather(*(gateway.ready() for gateway in _gateways))
     return _gateways
@@ -99,7 +99,7 @@ async def is_degraded(gateway: Service, missing: str) -> bool:
 
 
 async def the_faq_answers(proxy: ShippedProxy, in_time: InTime) -> None:
-    """Whoever comes new, more than once at each gateway."""
+    """Check that new clients get FAQ answers, more than once at each gateway."""
     assert await shown(proxy) == 200
     async with AsyncExitStack() as sockets:
         for _ in range(4):
@@ -123,10 +123,12 @@ async def ended(cut: Cut, gateway: Service) -> bool:
     return bool(gateway.logged("answered", request_id=cut.seen[0]["response_id"]))
 
 
-async def test_without_kafka_the_door_stays_open(
+async def test_without_kafka_clients_connect_and_the_faq_answers(
     proxy: ShippedProxy, gateways: list[Service], own_broker: KafkaBroker, in_time: InTime
 ) -> None:
-    """What the workers had written by then is resumed; all else is answered by the FAQ, and marked as the broker's."""
+    """Text that the workers had written before is resumed; every other question gets an FAQ answer marked with the
+    broker as reason.
+    """
     await the_model_answers(proxy)
     (here, there), cut = gateways, await ask_and_lose(gateways[0], 3)
     await eventually(lambda: ended(cut, here))
@@ -150,7 +152,7 @@ async def of_broker(gateways: list[Service]) -> float:
 
 
 async def resumed_by_who_holds_it(proxy: ShippedProxy, cut: Cut) -> None:
-    """The proxy spreads two clients over two gateways: the one that holds the answer goes on with it at once."""
+    """The proxy spreads two clients over two gateways: the one that holds the answer resumes it immediately."""
     first = Client.connect(proxy.ws, cut.form, session_id=cut.session_id, cursor=cut.cursor)
     second = Client.connect(proxy.ws, cut.form, session_id=cut.session_id, cursor=cut.cursor)
     async with first as one, second as other:
@@ -163,10 +165,10 @@ async def resumed_by_who_holds_it(proxy: ShippedProxy, cut: Cut) -> None:
     assert text == done["response"]["output_text"]
 
 
-async def test_gateways_that_start_without_kafka_take_clients(
+async def test_gateways_that_start_without_kafka_accept_clients(
     proxy: ShippedProxy, system: System, gateways: list[Service], own_broker: KafkaBroker, in_time: InTime
 ) -> None:
-    """Both are killed while it is away, and come back to the same addresses."""
+    """Both are killed during the outage and return at the same addresses."""
     own_broker.halt()
     for gateway in gateways:
         gateway.kill()
@@ -184,7 +186,7 @@ async def test_gateways_that_start_without_kafka_take_clients(
 async def test_without_redis_the_model_answers_through_the_proxy(
     proxy: ShippedProxy, system: System, gateways: list[Service]
 ) -> None:
-    """Also at gateways that never saw it."""
+    """This includes gateways that started without Redis."""
     system.redis.stop()
     await the_model_answers(proxy)
     for gateway in gateways:
@@ -197,10 +199,10 @@ async def test_without_redis_the_model_answers_through_the_proxy(
     await the_model_answers(proxy)
 
 
-async def test_a_gateway_that_drains_gets_nobody_new_and_operators_still_see_it(
+async def test_a_draining_gateway_gets_no_new_clients_and_stays_visible_to_operators(
     proxy: ShippedProxy, gateways: list[Service]
 ) -> None:
-    """Its client's answer goes on meanwhile. Customers see no page of the operators'."""
+    """Its client's answer continues. Customers see no operator page."""
     assert {await shown(proxy, path) for path in OPERATORS_PAGES} == {404}
     leaving, staying = gateways
     async with Client.connect(leaving.ws) as client:

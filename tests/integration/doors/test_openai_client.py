@@ -38,7 +38,7 @@ class Door:
 
 @pytest_asyncio.fixture(scope="module")
 async def doors(system: System, gateway: Service) -> list[Door]:
-    """Two gateways that stand for each other."""
+    """Two gateways that can replace each other."""
     del gateway
     found = []
     for partition in (2, 3):
@@ -54,7 +54,7 @@ async def client(doors: list[Door]) -> AsyncIterator[openai.AsyncOpenAI]:
         yield client
 
 
-async def test_a_completion_is_streamed_as_it_is_whole(client: openai.AsyncOpenAI) -> None:
+async def test_a_streamed_completion_equals_the_whole_one(client: openai.AsyncOpenAI) -> None:
     messages = [{"role": "user", "content": "Tell me all of it"}]
     whole = await client.chat.completions.create(model=MODEL, messages=messages, max_tokens=300)  # type: ignore[arg-type]
     text = whole.choices[0].message.content
@@ -75,7 +75,7 @@ async def test_a_completion_is_streamed_as_it_is_whole(client: openai.AsyncOpenA
     assert chunks[-1].usage.completion_tokens > 0
 
 
-async def test_models_and_what_is_refused_are_its_own_types(client: openai.AsyncOpenAI) -> None:
+async def test_models_and_refusals_have_the_clients_own_types(client: openai.AsyncOpenAI) -> None:
     assert [model.id async for model in await client.models.list()] == [MODEL]
     with pytest.raises(openai.NotFoundError) as unknown:
         await client.chat.completions.create(model="gpt-5", messages=[{"role": "user", "content": "Hi"}])
@@ -85,7 +85,7 @@ async def test_models_and_what_is_refused_are_its_own_types(client: openai.Async
     assert bad.value.param == "n"
 
 
-async def test_a_named_answer_goes_on_and_a_strangers_instructions_are_ignored(client: openai.AsyncOpenAI) -> None:
+async def test_a_named_answer_continues_and_a_strangers_instructions_are_ignored(client: openai.AsyncOpenAI) -> None:
     first = await client.responses.create(model=MODEL, input="How do I return an item?")
     got = await client.responses.with_raw_response.create(
         model=MODEL,
@@ -101,10 +101,10 @@ async def test_a_named_answer_goes_on_and_a_strangers_instructions_are_ignored(c
 
 
 @pytest.mark.parametrize("named", [{}, {"Replyline-Session": "s-once"}], ids=["unnamed", "named"])
-async def test_an_app_that_gives_up_and_asks_again_is_answered_once(
+async def test_an_app_that_gives_up_and_retries_gets_one_answer(
     doors: list[Door], worker: Service, named: dict[str, str]
 ) -> None:
-    """At another gateway: by its key it is the same question."""
+    """The retry goes to another gateway: by its key it is the same question."""
     before = await worker.metric("infer_total")
     headers = {"Idempotency-Key": "once", **named}
 
@@ -120,7 +120,7 @@ async def test_an_app_that_gives_up_and_asks_again_is_answered_once(
     assert await worker.metric("infer_total") == before + 1
 
 
-async def test_a_conversation_of_responses_goes_on_at_any_gateway(doors: list[Door]) -> None:
+async def test_a_responses_conversation_continues_at_any_gateway(doors: list[Door]) -> None:
     async with doors[0].client() as one, doors[1].client() as other:
         first = await one.responses.create(model=MODEL, input="Tell me", max_output_tokens=8)
         assert first.output_text
@@ -146,7 +146,7 @@ async def test_the_clients_own_helper_reads_every_event(client: openai.AsyncOpen
     assert end.response.output_text == text
 
 
-async def test_a_killed_gateways_stream_goes_on_at_the_other(system: System, doors: list[Door]) -> None:
+async def test_a_killed_gateways_stream_resumes_at_the_other(system: System, doors: list[Door]) -> None:
     port = free_port()
     dying = system.gateway(gateway__reply_partition=4, gateway__http_port=port)
     lost = Door(await dying.ready(), f"http://127.0.0.1:{port}/v1")
@@ -170,7 +170,7 @@ async def test_a_killed_gateways_stream_goes_on_at_the_other(system: System, doo
     assert len(whole.output_text) == 400
 
 
-async def test_a_gateway_that_ends_finishes_its_streams(system: System) -> None:
+async def test_a_draining_gateway_finishes_its_streams(system: System) -> None:
     port = free_port()
     service = await system.gateway(gateway__reply_partition=5, gateway__http_port=port).ready()
     async with Door(service, f"http://127.0.0.1:{port}/v1").client() as client:
@@ -185,7 +185,7 @@ async def test_a_gateway_that_ends_finishes_its_streams(system: System) -> None:
     assert await service.ended() == 0
 
 
-async def test_a_response_in_the_background_is_cancelled_elsewhere(doors: list[Door]) -> None:
+async def test_a_background_response_is_cancelled_at_another_gateway(doors: list[Door]) -> None:
     async with doors[0].client() as one, doors[1].client() as other:
         running = await one.responses.create(model=MODEL, input="Tell me", max_output_tokens=2_000, background=True)
         assert running.status == "in_progress"
@@ -193,8 +193,8 @@ async def test_a_response_in_the_background_is_cancelled_elsewhere(doors: list[D
 
 
 @pytest.mark.parametrize("language", ["bash", "python"])
-async def test_the_page_says_what_works(doors: list[Door], tmp_path: Path, language: str) -> None:
-    """docs/doors.md, line by line as it is printed."""
+async def test_the_lines_of_the_doors_page_work(doors: list[Door], tmp_path: Path, language: str) -> None:
+    """Run docs/doors.md line by line as printed."""
     block, *_ = re.findall(rf"```{language}\n(.*?)```", (ROOT / "docs" / "doors.md").read_text(), re.DOTALL)
     (tmp_path / ".run").mkdir()
     (tmp_path / ".run" / "demo.env").write_text(f"export OPENAI_BASE_URL={doors[0].url}\n")

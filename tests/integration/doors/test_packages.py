@@ -29,7 +29,7 @@ pytestmark = STANDARD
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "protocol.md"
 LONG = 600  # tokens: three seconds
-NODE = Path(playwright.__file__).parent / "driver" / "node"  # a newer one than most machines have
+NODE = Path(playwright.__file__).parent / "driver" / "node"  # newer than on most machines
 TYPED = """
 from replyline_client import AsyncReplyline, Replyline, Response, ResponseDelta
 
@@ -58,7 +58,7 @@ def run(*command: object, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
 
 @dataclass(frozen=True)
 class Installed:
-    """A package and nothing of this project; `program` is the example's, or what a test puts into its place."""
+    """A package without this project; `program` is the example's, or what a test puts there instead."""
 
     language: str
     command: tuple[str, ...]
@@ -97,7 +97,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def python(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    """A new environment, with what the wheel names as its requirements and no index to fetch another thing from."""
+    """A new environment with the wheel's requirements and no index to download from."""
     folder = tmp_path_factory.mktemp("python")
     venv.create(folder, symlinks=True)
     site = next(folder.glob("lib/python*/site-packages"))
@@ -131,11 +131,11 @@ def installed(request: pytest.FixtureRequest) -> Any:
 
 @pytest_asyncio.fixture(scope="module")
 async def talkative(system: System) -> Service:
-    """A gateway whose answers last for so long that another one is killed in time."""
+    """A gateway with long answers, so that another one is killed in time."""
     return await system.gateway(gateway__reply_partition=3, limits__default_output_tokens=LONG).ready()
 
 
-async def test_an_answer_goes_on_at_another_gateway_where_its_own_is_killed(
+async def test_an_answer_resumes_at_another_gateway_when_its_own_is_killed(
     system: System, talkative: Service, worker: Service, installed: Installed
 ) -> None:
     """Each character is printed once, and the answer is computed once."""
@@ -155,7 +155,7 @@ async def test_an_answer_goes_on_at_another_gateway_where_its_own_is_killed(
     assert await worker.metric("infer_total") == before + 2
 
 
-async def test_where_nobody_answers_it_is_said_in_a_line(installed: Installed) -> None:
+async def test_a_missing_gateway_is_reported_in_one_line(installed: Installed) -> None:
     async with installed.asking("?", "ws://127.0.0.1:1/ws") as process:
         assert process.stdout is not None
         said = (await process.stdout.read()).decode()
@@ -173,8 +173,8 @@ async def test_an_example_without_its_arguments_prints_its_usage(installed: Inst
     assert line.startswith("usage: ")
 
 
-async def test_the_page_says_what_works(gateway: Service, installed: Installed) -> None:
-    """docs/protocol.md, line by line as it is printed, but for the address."""
+async def test_the_lines_of_the_protocol_page_work(gateway: Service, installed: Installed) -> None:
+    """Run docs/protocol.md line by line as printed, except for the address."""
     (program,) = re.findall(rf"```{installed.language}\n(.*?)```", PAGE.read_text(), re.DOTALL)
     installed.program.write_text(program.replace("ws://127.0.0.1:8080/ws", gateway.ws))
     async with installed.asking() as process:
@@ -183,8 +183,8 @@ async def test_the_page_says_what_works(gateway: Service, installed: Installed) 
     assert process.returncode == 0
 
 
-def test_both_are_typed(python: Installed, node: Installed) -> None:
-    """Each program has one wrong type, and no other fault is found."""
+def test_both_packages_are_typed(python: Installed, node: Installed) -> None:
+    """Each program has one wrong type, and the type checker finds only that one."""
     (python.folder / "typed.py").write_text(TYPED)
     mypy = (sys.executable, "-m", "mypy", "--config-file=", "--strict", "--python-executable", python.command[0])
     found = run(*mypy, "typed.py", cwd=python.folder).stdout

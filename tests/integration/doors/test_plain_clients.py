@@ -1,4 +1,4 @@
-"""A script that knows the protocol and none of this code gets streamed answers of the real model."""
+"""A script that knows the protocol and uses no code of this project gets streamed answers of the real model."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ pytestmark = REAL_MODEL
 
 
 async def run(*command: str, limit_s: float = 60) -> tuple[int | None, str]:
-    """Return a script's exit status and all that it printed."""
+    """Run a script; return its exit status and output."""
     process = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )
@@ -51,7 +51,7 @@ async def test_a_python_script_gets_its_answer(gateway: Service) -> None:
 
 
 async def test_the_models_greedy_answers_are_the_same_alone_and_together(gateway: Service) -> None:
-    """Four at once and one after another, token for token; a question in Chinese is one of them."""
+    """Four at the same time and one after another, token for token; one question is in Chinese."""
     questions = [QUESTION, "Where is my order?", "How long does delivery take to Spain?", "怎么退货？"]
 
     async def ask_model(question: str) -> str:

@@ -1,4 +1,6 @@
-"""What customers write is in their own conversation: in nobody else's, in no log, on no page; erased, it is gone."""
+"""A customer's words appear only in their own conversation: in no other, no log, no page; once erased, they
+are gone.
+"""
 
 import asyncio
 import itertools
@@ -42,14 +44,14 @@ MAX_LENGTH = 1_024
 
 @cache
 def model(base: Path) -> Path:
-    """A tiny one whose tokens are bytes."""
+    """A tiny model whose tokens are bytes."""
     of_bytes = msgspec.structs.replace(TINY, max_positions=MAX_LENGTH, vocab_size=Tokenizer.byte_level().vocab_size)
     write_llama(base / "tiny", of_bytes, seed=18)
     return prepare_model(base / "models", "fp32", source=base / "tiny").path
 
 
 pytestmark = pytest.mark.system(
-    # One with the scripted engine; one with a real model, which keeps what it computes in Redis alone.
+    # One with the scripted engine; one with a real model, which keeps its KV in Redis only.
     workers=({}, {"worker__engine": "onnx", "worker__threads": 1, "model__dir": model, "kv__host_mib": 0}),
     worker__cache_dir=lambda folder: folder,
     auth__mode="token",
@@ -58,13 +60,13 @@ pytestmark = pytest.mark.system(
     admission__enabled=False,
     gateway__messages_per_minute=100_000,
     quotas__subject_per_minute=0,
-    log__level="debug",  # writes all that the others write
+    log__level="debug",  # writes everything that the others write
     promise__first_token_ms=60_000,
     promise__deadline_ms=120_000,
     redis__timeout_ms=5_000,
     kv__timeout_ms=5_000,
     kv__precision="exact",
-    worker__fake_prefill_ms_per_token=0.01,  # else nothing is worth loading
+    worker__fake_prefill_ms_per_token=0.01,  # otherwise loading would never pay
     worker__grounding_entries=0,
     worker__max_length=MAX_LENGTH,
     worker__max_waiting=256,
@@ -89,17 +91,17 @@ class Customer:
 
     @property
     def key(self) -> str:
-        """What stands in the name of each of the session's keys."""
+        """Return the part that the names of the session's keys share."""
         return f"{{{self.tenant}/{owned_session_id(self.subject, self.session_id)}}}"
 
     @property
     def questions(self) -> tuple[str, ...]:
-        """The first and the last are everybody's, so that there is something in the caches to be mistaken for it."""
+        """The first and the last question are common to all, so that caches contain something to confuse."""
         return "Where is my order?", f"Its number is {self.canary}.", "And what was my number again?"
 
 
 async def each(customers: list[Customer], talk: Callable[[Customer], Awaitable[Any]]) -> list[Any]:
-    """So many at once that slots, and what they hold, change hands all the time."""
+    """Ask this many at a time, so that slots change owners constantly."""
     places = asyncio.Semaphore(AT_ONCE)
 
     async def one(customer: Customer) -> Any:
@@ -110,10 +112,10 @@ async def each(customers: list[Customer], talk: Callable[[Customer], Awaitable[A
 
 
 @pytest.mark.promise(22)
-async def test_what_is_erased_is_gone_from_redis_and_from_the_workers(
+async def test_erased_data_is_gone_from_redis_and_from_the_workers(
     system: System, gateway: Service, workers: list[Service], reliability: Reliability
 ) -> None:
-    """Only the times of the erasure and of a withdrawn consent stay. A late save brings nothing back."""
+    """Only the times of the erasure and of a withdrawn consent stay. A late write restores nothing."""
 
     async def talk(customer: Customer) -> None:
         async with Client.connect(gateway.ws, token=customer.token, session_id=customer.session_id) as client:
@@ -126,14 +128,14 @@ async def test_what_is_erased_is_gone_from_redis_and_from_the_workers(
             await client.of_type("session.deleted")
 
     async def held() -> tuple[int, float]:
-        """Keys with content, and bytes in the memory of the worker that keeps any."""
+        """Return keys with content, and bytes in the memory of the worker that stores any."""
         async with Redis.from_url(system.redis.url, decode_responses=True) as redis:
             keys = [key async for key in redis.scan_iter(count=1_000) if any(who.key in key for who in customers)]
         content = [key for key in keys if not key.endswith((":erased", ":withdrawn"))]
         return len(content), await workers[0].metric("replyline_kv_host_bytes")
 
     async def settled(metric: str, for_s: float = 0.3, **labels: str) -> list[float]:
-        """Each worker's, once it has not changed for so long."""
+        """Wait until each worker's value has not changed for this long."""
         before, now = [-1.0], list[float]()
         while now != before:
             before, now = now, [await worker.metric(metric, **labels) for worker in workers]
@@ -143,7 +145,7 @@ async def test_what_is_erased_is_gone_from_redis_and_from_the_workers(
     count = reliability.amount(200, part=12)
     customers = [Customer("demo", f"{PERSONAL[number % 50]} {number}", "s") for number in range(count)]
     saves, rounds = "replyline_kv_seconds_count", itertools.count()
-    while min(await settled(saves, what="save")) == 0:  # until both have the shop's words, which stay
+    while min(await settled(saves, what="save")) == 0:  # until both have cached the shop's texts, which stay
         first = [Customer("demo", f"first-{next(rounds)}", "s") for _ in range(12)]
         await each(first, talk)
         await settled(saves, what="save")
@@ -172,11 +174,12 @@ async def test_what_is_erased_is_gone_from_redis_and_from_the_workers(
 
 
 @pytest.mark.promise(18)
-async def test_nothing_of_a_conversation_is_in_another(
+async def test_no_text_of_a_conversation_is_in_another(
     system: System, gateway: Service, workers: list[Service], reliability: Reliability
 ) -> None:
-    """Each has a word of its own, in the very conversation that all have, under names that others use too. Each answer
-    is what the model says to somebody who is alone with it."""
+    """Each has a word of its own, in identical conversations, under ids that others use too. Each answer equals the one
+    that the model gives a single user.
+    """
     count, num_tenants = reliability.amount(1_000, part=40), reliability.amount(10, part=4)
     words = random.Random(18)
     # Four of each session's name: two subjects, each with two tenants.
@@ -192,7 +195,7 @@ async def test_nothing_of_a_conversation_is_in_another(
     alone = {one.model: one for one in (Alone(settings_of(name, system)) for name in ("fake", "onnx"))}
 
     async def talk(customer: Customer) -> tuple[bool, list[Event]]:
-        """Whether each answer is the right one, and all that the client was told."""
+        """Return whether each answer is right, and everything that the client received."""
         form = random.Random(customer.canary).choice((JSON, MSGPACK))
         async with Client.connect(gateway.ws, form, token=customer.token, session_id=customer.session_id) as client:
             answers = [await client.ask(text, max_output_tokens=TOKENS, temperature=0) for text in customer.questions]
@@ -212,13 +215,13 @@ async def test_nothing_of_a_conversation_is_in_another(
     assert len(by_model) == 2
     for worker in workers:
         restored = await worker.restored()
-        assert restored > 20 * count, "conversations are taken up from what was kept of them"
+        assert restored > 20 * count, "conversations are continued from stored KV"
 
     await forge(system, customers[::4])
     places = {place: set(CANARY.findall(text)) for place, text in (await outlets(system)).items()}
     seen = {place: found for place, found in places.items() if found}
     asked = str([record.value for topic in HOLD_WORDS for record in (await everything(system))[topic]])
-    assert set(CANARY.findall(asked)) == {who.canary for who in customers}, "this is how one would be found"
+    assert set(CANARY.findall(asked)) == {who.canary for who in customers}, "this check would find one"
     reliability.found(
         figure=f"{count} sessions of {num_tenants} tenants, {3 * count} answers: {len(foreign)} with another's canary, "
         f"{len(strange)} other than alone; canaries in {len(seen)} of {len(places)} logs, pages, headers and topics",
@@ -233,7 +236,7 @@ def settings_of(engine: str, system: System) -> Settings:
 
 
 async def forge(system: System, customers: list[Customer]) -> None:
-    """Records with their words that end as dead letters, and those letters."""
+    """Write records with their words that become dead letters, and return those letters."""
     sent = 0
     async with system.reading("chat.dead-letters") as letters:
         for who in customers:
@@ -255,10 +258,10 @@ async def forge(system: System, customers: list[Customer]) -> None:
 
 
 @pytest.mark.promise(22)
-async def test_what_customers_write_of_themselves_is_nowhere_that_operators_look(
+async def test_no_personal_data_appears_where_operators_look(
     system: System, gateway: Service, reliability: Reliability
 ) -> None:
-    """Asked, refused, cancelled, cut off, by Kafka, and as poison."""
+    """Questions are asked, refused, cancelled, cut, sent by Kafka, and sent as poison."""
     every = [(text, way) for text in PERSONAL for way in WAYS]
     chosen = every if reliability.whole else every[:: len(WAYS) - 1]
 

@@ -1,4 +1,4 @@
-"""Each door of a gateway answers through the proxy that is shipped as it answers at its own port."""
+"""Each door of a gateway answers through the shipped proxy as it answers at its own port."""
 
 import asyncio
 import signal
@@ -71,7 +71,7 @@ async def doors(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Doors
 
 
 async def wait_for_page(proxy: ShippedProxy) -> None:
-    """Wait until the proxy has seen that the gateway is ready."""
+    """Wait until the proxy sees that the gateway is ready."""
     async with asyncio.timeout(30), httpx2.AsyncClient() as client:
         while True:
             try:

@@ -1,4 +1,4 @@
-"""Units a minute, counted by all gateways together; by each alone while Redis is away, and nobody waits for it."""
+"""Quota units per minute, counted by all gateways together, and by each alone while Redis is away, without waiting."""
 
 import asyncio
 import time
@@ -36,7 +36,7 @@ async def make_quotas(redis_server: Any) -> AsyncIterator[MakeQuotas]:
 
 
 async def taken(quotas: Quotas, tenant: str, subject: str, *, tries: int, kind: Kind = "ask") -> int:
-    """So many of the tries passed; the others were told when to come again."""
+    """Check that this many of the tries passed and the others were told when to retry."""
     caller = Caller(SessionKey(tenant, "s"), subject)
     return await passed([await refusal(quotas.charge(kind, caller)) for _ in range(tries)])
 
@@ -58,7 +58,7 @@ async def refusal(taking: Any) -> ProtocolError | None:
     return None
 
 
-async def test_a_subject_has_its_units_at_all_gateways_together(
+async def test_a_subject_shares_its_units_between_all_gateways(
     make_quotas: MakeQuotas, unique: Callable[[str], str]
 ) -> None:
     one, other = (make_quotas(subject_per_minute=5) for _ in range(2))
@@ -68,8 +68,10 @@ async def test_a_subject_has_its_units_at_all_gateways_together(
     assert await taken(one, unique("shop"), "alice", tries=9) == 5
 
 
-async def test_a_tenant_has_its_units_whoever_uses_them(make_quotas: MakeQuotas, unique: Callable[[str], str]) -> None:
-    """And whom its tenant stops has used up nothing of their own."""
+async def test_a_tenant_shares_its_units_between_all_its_customers(
+    make_quotas: MakeQuotas, unique: Callable[[str], str]
+) -> None:
+    """A customer stopped by the tenant's limit uses none of their own units."""
     quotas, shop = make_quotas(subject_per_minute=3, tenant_per_minute=7), unique("shop")
     had = [await taken(quotas, shop, subject, tries=5) for subject in ("a", "b", "c", "", "")]
     assert had == [3, 3, 1, 0, 0]
@@ -78,7 +80,7 @@ async def test_a_tenant_has_its_units_whoever_uses_them(make_quotas: MakeQuotas,
 
 
 @pytest.mark.parametrize("away", [False, True], ids=["counted in Redis", "counted alone"])
-async def test_each_kind_has_its_cost(
+async def test_each_kind_of_request_has_its_cost(
     make_quotas: MakeQuotas, redis_server: Any, unique: Callable[[str], str], away: bool
 ) -> None:
     if away:
@@ -90,10 +92,10 @@ async def test_each_kind_has_its_cost(
     assert 3 <= left <= 3 + PER_MINUTE * (time.monotonic() - begun_s) / 60
 
 
-async def test_a_tenant_s_customers_ask_for_so_many_people_at_all_gateways(
+async def test_a_tenants_customers_share_a_limit_of_hand_offs_at_all_gateways(
     make_quotas: MakeQuotas, unique: Callable[[str], str]
 ) -> None:
-    """An outage's are counted apart, and another tenant's."""
+    """Hand-offs during an outage and those of another tenant are counted separately."""
     one, other = (make_quotas(handoffs_per_minute=3) for _ in range(2))
     asker = Caller(SessionKey(unique("shop"), "s"))
     tries = [*([one] * 2), *([other] * 5)]
@@ -103,7 +105,7 @@ async def test_a_tenant_s_customers_ask_for_so_many_people_at_all_gateways(
     assert await refusal(one.charge_handoff("requested", Caller(SessionKey(unique("shop"), "s")))) is None
 
 
-async def test_what_redis_keeps_names_nobody_and_goes_with_its_minute(
+async def test_quota_keys_contain_no_name_and_expire_with_their_minute(
     make_quotas: MakeQuotas, redis_server: Any, unique: Callable[[str], str]
 ) -> None:
     quotas, shop = make_quotas(subject_per_minute=60, tenant_per_minute=600), unique("shop")
@@ -115,16 +117,16 @@ async def test_what_redis_keeps_names_nobody_and_goes_with_its_minute(
         for key in fresh:
             assert b"alice" not in key
             assert shop.encode() not in key
-            assert 0 < admin.pttl(key) <= 30_001, "a bucket that is full again is forgotten"
+            assert 0 < admin.pttl(key) <= 30_001, "a full bucket is deleted"
 
 
-async def test_zero_is_no_limit_and_who_has_no_name_is_not_counted_by_it(
+async def test_zero_means_no_limit_and_a_client_without_a_name_is_not_counted(
     make_quotas: MakeQuotas, redis_server: Any
 ) -> None:
     redis_server.stop()
     quotas = make_quotas(subject_per_minute=1, tenant_per_minute=0)
     assert await taken(quotas, "shop", "", tries=50) == 50
-    assert quotas._calls.problem == "no answer yet", "Redis is not even asked"
+    assert quotas._calls.problem == "no answer yet", "Redis is not called"
 
 
 async def test_an_address_is_counted_without_redis(make_quotas: MakeQuotas, redis_server: Any) -> None:
@@ -137,14 +139,14 @@ async def test_an_address_is_counted_without_redis(make_quotas: MakeQuotas, redi
 
 
 @pytest.mark.parametrize("outage", ["stop", "pause"])
-async def test_while_redis_is_away_each_gateway_counts_by_itself(
+async def test_while_redis_is_away_each_gateway_counts_alone(
     make_quotas: MakeQuotas,
     redis_server: Any,
     unique: Callable[[str], str],
     monkeypatch: pytest.MonkeyPatch,
     outage: str,
 ) -> None:
-    """One message waits for it, once; none fails by it."""
+    """One message waits for the timeout, once; none fails."""
     monkeypatch.setattr("shared.redis.calls.RETRY_AFTER_S", 60.0)
     quotas, shop = make_quotas(subject_per_minute=4, timeout_ms=200), unique("shop")
     getattr(redis_server, outage)()
@@ -162,16 +164,16 @@ async def test_while_redis_is_away_each_gateway_counts_by_itself(
     assert ["not called for a moment" in cause for cause in causes] == [False, *[True] * 39], "not a timeout each"
 
 
-async def test_units_come_back_as_redis_own_time_passes(
+async def test_units_refill_by_redis_own_time(
     make_quotas: MakeQuotas, redis_server: Any, unique: Callable[[str], str]
 ) -> None:
-    """To the microsecond, over the turn of a second too."""
+    """To the microsecond, also across the turn of a second."""
     quotas, caller = make_quotas(tenant_per_minute=20), Caller(SessionKey(unique("shop"), "s"))
     assert await passed([await refusal(quotas.charge("delete", caller)) for _ in range(2)]) == 2
     with Redis.from_url(redis_server.url) as admin:
 
         async def waiting_ms() -> tuple[int, float, float]:
-            """How long there is to wait, asked between these two moments."""
+            """Return the wait between these two moments."""
             moments = [admin.time()]
             error = await refusal(quotas.charge("delete", caller))
             assert error is not None
@@ -187,8 +189,8 @@ async def test_units_come_back_as_redis_own_time_passes(
             assert before - until - 2 <= first - then <= at - after + 2
 
 
-async def test_shares_of_less_than_a_millisecond_are_counted_too(make_quotas: MakeQuotas) -> None:
-    """Redis takes no key that lives for none."""
+async def test_shares_of_less_than_a_millisecond_count_too(make_quotas: MakeQuotas) -> None:
+    """Redis accepts no key with a lifetime of 0."""
     quotas = make_quotas(tenant_per_minute=100_000)
     assert await taken(quotas, "busy", "alice", tries=3) == 3
     assert len(quotas._local) == 0, "they were counted in Redis"

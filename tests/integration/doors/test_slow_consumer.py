@@ -1,4 +1,4 @@
-"""A client that does not read costs nobody else anything, and is closed where it costs too much."""
+"""A client that does not read costs other clients nothing, and is closed at a limit."""
 
 import asyncio
 
@@ -12,13 +12,13 @@ NUM_TOKENS = 3_000
 
 
 pytestmark = pytest.mark.system(
-    # The first closes after half a second over its limit; the second waits for as long as the test does.
+    # The first closes half a second after its limit; the second waits for as long as the test does.
     gateways=(
         {"gateway__slow_consumer_s": 0.5},
         {"gateway__slow_consumer_s": 100},
     ),
     worker__max_length=8_192,
-    worker__fake_decode_ms_per_step=1,  # slower than a round to Kafka, or deltas are merged before the gateway
+    worker__fake_decode_ms_per_step=1,  # slower than a round trip to Kafka; otherwise the worker merges deltas
     worker__reply_interval_ms=0,
     limits__max_output_tokens=4_000,
     limits__max_input_tokens=4_000,
@@ -34,8 +34,8 @@ def patient(gateways: list[Service]) -> Service:
     return gateways[1]
 
 
-async def test_what_a_slow_client_has_not_read_is_merged_and_arrives_whole(patient: Service) -> None:
-    """It finds all of the text, without gap, in fewer deltas; others are served meanwhile."""
+async def test_unread_deltas_of_a_slow_client_are_merged_without_loss(patient: Service) -> None:
+    """It gets the whole text without a gap, in fewer deltas, while others are served."""
     merged = await patient.metric("replyline_gateway_deltas_merged_total")
     async with (
         Bystander.beside(patient.ws, MSGPACK) as bystander,
@@ -54,7 +54,7 @@ async def test_what_a_slow_client_has_not_read_is_merged_and_arrives_whole(patie
 
 
 async def test_a_client_that_reads_nothing_is_closed_with_4008(gateway: Service) -> None:
-    """Its answers are more than the gateway holds for it; nobody else is closed or kept waiting."""
+    """Its answers exceed its buffer limit at the gateway; no other client is closed or delayed."""
     async with (
         Bystander.beside(gateway.ws) as bystander,
         Client.connect(gateway.ws, MSGPACK, sock=await small_socket(gateway)) as client,
@@ -70,7 +70,7 @@ async def test_a_client_that_reads_nothing_is_closed_with_4008(gateway: Service)
 
 
 async def test_a_client_that_only_sends_is_closed_with_4008(gateway: Service) -> None:
-    """Errors that it does not read count like text: what is kept for one client is bounded."""
+    """Unread errors count like text, so the buffer for one client is bounded."""
     before = await gateway.metric("replyline_gateway_closes_total", code="4008")
     async with (
         Bystander.beside(gateway.ws) as bystander,

@@ -1,5 +1,5 @@
-"""One tenant asks fifty times as often as any other, and more than the workers can answer; or one client does
-something else as often as it can: the others do not feel it.
+"""One tenant asks fifty times as often as any other and more than the workers can answer, or one client repeats another
+request as often as it can: other tenants are not affected.
 
 docs/reliability.md, row 11. `pytest --reliability FILE` runs the whole.
 """
@@ -27,9 +27,9 @@ from tests.support.tokens import SECRET, token
 OTHERS: Final = tuple(f"shop{number}" for number in range(9))
 ASKS_PER_S: Final = 1.0
 TIMES: Final = 50
-# Nobody may have more than 32 answers open on one: the flood asks so much in four seconds, which is its deadline.
+# A connection may have at most 32 open answers: the flood asks that many in four seconds, which is its deadline.
 FLOOD_CONNECTIONS: Final = 8
-# Eight slots, 13 ms a step: some 38 answers of so many tokens a second.
+# Eight slots, 13 ms a step: some 38 answers of this length a second.
 ANSWER_TOKENS: Final = 16
 # The nine others ask 540 times a minute.
 ADDRESS_PER_MINUTE: Final = 600
@@ -37,8 +37,7 @@ NUISANCE: Final = "127.0.0.66"
 
 
 pytestmark = pytest.mark.system(
-    # One where a tenant may ask as often as it likes, and one with the limits that it ships with; the others' tenants
-    # share an address.
+    # One where a tenant may ask without limit, and one with the default limits; the other tenants share an address.
     gateways=({"quotas__subject_per_minute": 0}, {"quotas__address_per_minute": ADDRESS_PER_MINUTE}),
     auth__mode="token",
     auth__secret_file=SECRET,
@@ -65,7 +64,7 @@ def token_of(tenant: str) -> str:
 
 @asynccontextmanager
 async def visiting(gateway: Service, tenants: dict[str, int]) -> AsyncIterator[dict[str, list[Visitor]]]:
-    """So many connections of each tenant."""
+    """Open this many connections for each tenant."""
     visitors = {tenant: [Visitor() for _ in range(number)] for tenant, number in tenants.items()}
     for tenant, each in visitors.items():
         for visitor in each:
@@ -78,14 +77,15 @@ async def visiting(gateway: Service, tenants: dict[str, int]) -> AsyncIterator[d
 
 @pytest_asyncio.fixture
 async def shops(gateway: Service) -> AsyncIterator[dict[str, list[Visitor]]]:
-    """A connection of each tenant; the flood has as many as it takes."""
+    """One connection per tenant; the flood has as many as it needs."""
     async with visiting(gateway, {**dict.fromkeys(OTHERS, 1), "flood": FLOOD_CONNECTIONS}) as visitors:
         yield visitors
 
 
 async def ask_steadily(visitors: list[Visitor], *, per_s: float, seconds: float, rng: random.Random) -> list[Heard]:
-    """An open loop: each question at its own time, answered or not, over the connections in turn. What is late by then
-    is asked at once: there are as many on any machine."""
+    """Open loop: send each question at its own time, answered or not, over the connections in turn. Send late ones
+    immediately, so that their number is the same on any machine.
+    """
     begun_s, due_s, asked = time.monotonic(), 0.0, list[asyncio.Task[Heard]]()
     while (due_s := due_s + rng.expovariate(per_s)) < seconds:
         await asyncio.sleep(begun_s + due_s - time.monotonic())
@@ -96,7 +96,7 @@ async def ask_steadily(visitors: list[Visitor], *, per_s: float, seconds: float,
 
 
 async def ask_all(visitors: dict[str, list[Visitor]], *, seconds: float, rng: random.Random) -> list[Heard]:
-    """What the tenants hear that ask now and then."""
+    """Return what the other tenants, which ask now and then, receive."""
     lists = await asyncio.gather(
         *(ask_steadily(visitors[tenant], per_s=ASKS_PER_S, seconds=seconds, rng=rng) for tenant in OTHERS)
     )
@@ -108,11 +108,12 @@ def p99_ms(heard: list[Heard]) -> float:
 
 
 @pytest.mark.promise(11)
-async def test_one_tenants_flood_is_its_own_affair(
+async def test_one_tenants_flood_does_not_affect_others(
     gateway: Service, shops: dict[str, list[Visitor]], reliability: Reliability
 ) -> None:
-    """Nobody else is refused, and the flood has what is left over. In the whole run hardly anybody else is answered by
-    the fallback, nor do they wait much longer."""
+    """No other tenant is refused, and the flood gets the remaining capacity. In the full run hardly any other tenant
+    gets a fallback or waits much longer.
+    """
     seconds, rng = reliability.amount(60, part=2), random.Random(11)
     alone = await ask_all(shops, seconds=seconds if reliability.whole else 0.5, rng=rng)
     flood = asyncio.create_task(
@@ -123,7 +124,7 @@ async def test_one_tenants_flood_is_its_own_affair(
     by_model = sum(each.source == "model" for each in flooded)
     not_by_model = [each for each in beside if each.source != "model"]
     refused = sum(each.error is not None for each in not_by_model)
-    assert 0 < by_model < len(flooded), "the flood is more than the workers can answer, and gets what is left over"
+    assert 0 < by_model < len(flooded), "the flood is more than the workers can answer, and gets the remaining capacity"
     assert await gateway.metric("replyline_gateway_fallbacks_total", reason="share") > 0
     figure = (
         f"{refused} of the others' {len(beside)} refused, {len(not_by_model) - refused} answered by the fallback"
@@ -145,10 +146,10 @@ async def test_one_tenants_flood_is_its_own_affair(
 
 @pytest.mark.promise(11)
 @pytest.mark.parametrize("flood", FLOODS)
-async def test_one_clients_flood_of_anything_is_its_own_affair(
+async def test_one_clients_flood_of_any_request_does_not_affect_others(
     system: System, metered: Service, flood: Flood, reliability: Reliability
 ) -> None:
-    """Of what it does no more is done than it may have a minute."""
+    """No more of its requests are served than it may have in a minute."""
     seconds, rng = reliability.amount(30, part=2), random.Random(11)
     tenant = f"flood-{flood}"
     nuisance = Nuisance(metered, flood, address=NUISANCE, token=lambda: token_of(tenant))
@@ -176,7 +177,7 @@ async def test_one_clients_flood_of_anything_is_its_own_affair(
 
 
 async def done_of(system: System, flood: Flood, tenant: str, nuisance: Nuisance) -> int:
-    """As often as it was done: by what stands in Kafka, where that is where it is felt."""
+    """Return how often the request was carried out, counted in Kafka if it is written there."""
     match flood:
         case "delete":
             return await written(system, "chat.cancels", tenant)
@@ -196,14 +197,14 @@ async def written(system: System, topic: str, tenant: str) -> int:
 
 
 def allowed(flood: Flood, seconds: float) -> float:
-    """What its subject, or its address, has at once and is given back meanwhile; a second more for the way."""
+    """Return what its subject or address may have immediately and as refill, plus one second for the transfer."""
     quotas = QuotaSettings()
     per_minute = ADDRESS_PER_MINUTE if flood == "token" else quotas.subject_per_minute
     return per_minute / COSTS_UNITS[flood] * (1 + (seconds + 1) / 60) + 1
 
 
 def _why(gateway: Service, heard: list[Heard]) -> list[str]:
-    """Of each that was answered in the model's stead, by the gateway's log."""
+    """Return the reason of each fallback, from the gateway's log."""
     by_id = {line["request_id"]: line for line in gateway.logged("answered")}
     lines = [by_id[each.response_id] for each in heard if each.response_id is not None]
     return [f" ({line['fallback']} after {line['total_ms']:.0f} ms)" for line in lines]

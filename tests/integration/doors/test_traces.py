@@ -1,4 +1,6 @@
-"""A question leaves one trace, from the socket to the engine and back; a trace store that is away costs nobody else."""
+"""A question leaves one trace, from the socket to the engine and back; a trace store that is away affects
+nothing else.
+"""
 
 import json
 from collections.abc import Iterator
@@ -33,7 +35,7 @@ WHOLE = {
 
 
 STORE = TraceStore(free_port())
-# One gateway keeps every trace, the other only what its rules name.
+# One gateway keeps every trace, the other only those that its rules select.
 pytestmark = pytest.mark.system(
     gateways=({"tracing__ratio": 1}, {"tracing__ratio": 0}),
     worker__fake_decode_ms_per_step=4,
@@ -56,7 +58,7 @@ def _short(name: str, system: System) -> str:
 
 
 async def _stored(store: TraceStore, system: System, trace_id: str, *, wanted: set[str]) -> dict[str, StoredSpan]:
-    """By their names, once these are among them: gateway and worker each send theirs."""
+    """Return the spans by name, once these are among them: gateway and worker send theirs separately."""
 
     def found() -> dict[str, StoredSpan]:
         return {_short(name, system): span for name, span in store.trace(trace_id).items()}
@@ -80,8 +82,10 @@ async def _ask(gateway: Service, **fields: object) -> Answer:
         return await client.ask("Where is my parrot Marmaduke?", **fields)
 
 
-async def test_one_question_leaves_one_whole_trace(system: System, store: TraceStore, gateways: list[Service]) -> None:
-    """The client's trace goes on; gateway and worker each stand for what they did; no word of the customer's is in."""
+async def test_one_question_leaves_one_complete_trace(
+    system: System, store: TraceStore, gateways: list[Service]
+) -> None:
+    """The client's trace is continued; gateway and worker each have their own spans; no customer text is included."""
     every, _ = gateways
     answer = await _ask(every, max_output_tokens=8, traceparent=TRACEPARENT)
     spans = await _stored(store, system, TRACEPARENT[3:35], wanted=WHOLE)
@@ -99,10 +103,10 @@ async def test_one_question_leaves_one_whole_trace(system: System, store: TraceS
         assert answer.text.encode() not in body
 
 
-async def test_a_missed_deadline_is_kept_at_ratio_zero_with_the_workers_half(
+async def test_a_missed_deadline_is_kept_at_ratio_zero_with_the_workers_spans(
     system: System, store: TraceStore, gateways: list[Service]
 ) -> None:
-    """What went well is not."""
+    """A successful answer is not kept."""
     _, few = gateways
     well = "00-11111111111111111111111111111111-b7ad6b7169203331-01"
     missed = "00-22222222222222222222222222222222-b7ad6b7169203331-01"
@@ -116,10 +120,10 @@ async def test_a_missed_deadline_is_kept_at_ratio_zero_with_the_workers_half(
     assert not store.trace(well[3:35])
 
 
-async def test_an_answer_that_another_gateway_goes_on_with_has_its_trace_there(
+async def test_an_answer_resumed_at_another_gateway_has_its_trace_there(
     system: System, store: TraceStore, gateways: list[Service]
 ) -> None:
-    """Its own gateway is killed in the middle of it, and told nobody; the client's trace is gone on with."""
+    """Its own gateway is killed during the answer without reporting; the client's trace is continued."""
     every, _ = gateways
     parent = "00-66666666666666666666666666666666-b7ad6b7169203331-01"
     doomed = await system.gateway(tracing__ratio=1, gateway__reply_partition=2).ready()
@@ -137,8 +141,8 @@ async def test_an_answer_that_another_gateway_goes_on_with_has_its_trace_there(
     assert logged["adopted"] is True
 
 
-async def test_another_service_is_told_the_workers_times(system: System, gateways: list[Service]) -> None:
-    """With the end, so that it can make the trace; the request came through the router."""
+async def test_another_service_gets_the_workers_times(system: System, gateways: list[Service]) -> None:
+    """They come with the end, so that the service can build the trace; the request came through the router."""
     request = {
         "type": "chat.request",
         "id": "r-traced",
@@ -159,7 +163,7 @@ async def test_another_service_is_told_the_workers_times(system: System, gateway
     assert done["times"]["started_unix_ms"] <= done["times"]["ended_unix_ms"]
 
 
-async def test_a_store_that_is_away_costs_one_line_and_no_answer(store: TraceStore, gateways: list[Service]) -> None:
+async def test_a_store_outage_costs_one_log_line_and_no_answer(store: TraceStore, gateways: list[Service]) -> None:
     every, _ = gateways
     store.stop()
     for number in range(2):

@@ -1,6 +1,7 @@
-"""One address does its worst at each door: it is ended, costs little memory, and another address is answered.
+"""One address misbehaves at each door: its connection is closed, it costs little memory, and another address is
+answered.
 
-A behaviour is bytes that begin a connection, and bytes that are then sent for as long as the gateway takes them.
+A behaviour is bytes that begin a connection, and bytes that are then sent for as long as the gateway accepts them.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ from tests.support.wire import Client
 ABUSER, PROXY = "127.0.0.7", "127.0.0.1"
 QUESTION: Final = "How do I return an item?"
 GROWTH_BYTES: Final = 32 * 1_048_576
-# The promise of the system under test, with room for a machine that is full of other tests.
+# The promise of the system under test, with a margin for a machine that is full of other tests.
 ANSWERED_S: Final = 10.0
 ENDED_S: Final = 40.0
 HTTP, GRPC = free_port(), free_port()
@@ -43,7 +44,7 @@ pytestmark = pytest.mark.system(
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """A door's port, and a path there that is asked for."""
+    """A door's port, and a path of it."""
 
     name: str
     path: str
@@ -70,7 +71,7 @@ SOCKETS: Final = [door for door in DOORS if door.name in {"websocket", "ai_sdk"}
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """`begun` is sent first, then `rest` again and again, every `pause_s`; `%s` is the path that is asked for."""
+    """`begun` is sent first, then `rest` repeatedly, every `pause_s`; `%s` is the path."""
 
     begun: bytes = b""
     rest: bytes = b""
@@ -115,7 +116,7 @@ FRAMES: Final = {
 
 @contextmanager
 def grown(*services: Service) -> Iterator[list[int]]:
-    """The most that any of these services has grown by, once it is left."""
+    """Return the largest growth of any of these services after it."""
     before = [rss_bytes(service.child.process.pid) for service in services]
     most = [0]
 
@@ -133,7 +134,7 @@ def grown(*services: Service) -> Iterator[list[int]]:
 
 
 async def abuse(port: int, behaviour: Behaviour, path: str, here: str) -> None:
-    """Hold one connection until it is ended."""
+    """Hold one connection until it is closed."""
     with suppress(ConnectionError):
         made = socket.socket()
         made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
@@ -147,7 +148,7 @@ async def abuse(port: int, behaviour: Behaviour, path: str, here: str) -> None:
                 writer.write(behaviour.rest.replace(b"%s", path.encode()))
                 await writer.drain()
                 await asyncio.sleep(behaviour.pause_s)
-                if behaviour.pause_s:  # what was answered
+                if behaviour.pause_s:  # the answer
                     with suppress(TimeoutError):
                         async with asyncio.timeout(0.01):
                             await reader.read(65_536)
@@ -159,7 +160,7 @@ async def abuse(port: int, behaviour: Behaviour, path: str, here: str) -> None:
 
 @asynccontextmanager
 async def abused(port: int, behaviour: Behaviour, path: str, here: str = ABUSER) -> AsyncIterator[None]:
-    """While it is, and until each of the connections has been ended."""
+    """Run it until each of the connections has been closed."""
     holding = [asyncio.create_task(abuse(port, behaviour, path, here)) for _ in range(behaviour.connections)]
     await asyncio.sleep(0.5)
     yield
@@ -184,7 +185,7 @@ async def respond() -> str:
 
 
 async def others_are_answered(gateway: Service, worker: Service) -> None:
-    """At every door, within the promise."""
+    """Check that others are answered at every door within the promise."""
     async with asyncio.timeout(ANSWERED_S):
         async with Client.connect(gateway.ws) as client:
             assert (await client.ask(QUESTION, max_output_tokens=2)).outcome[0] in {"completed", "incomplete"}
@@ -199,7 +200,7 @@ async def others_are_answered(gateway: Service, worker: Service) -> None:
 
 @pytest.mark.parametrize("behaviour", WORST.values(), ids=WORST)
 @pytest.mark.parametrize("door", DOORS, ids=lambda door: door.name)
-async def test_an_address_that_does_its_worst_costs_the_others_nothing(
+async def test_an_abusive_address_costs_others_nothing(
     gateway: Service, worker: Service, door: Door, behaviour: Behaviour
 ) -> None:
     path = door.post if behaviour.begun.startswith(b"POST") else door.path
@@ -211,9 +212,7 @@ async def test_an_address_that_does_its_worst_costs_the_others_nothing(
 
 @pytest.mark.parametrize("frames", FRAMES.values(), ids=FRAMES)
 @pytest.mark.parametrize("door", SOCKETS, ids=lambda door: door.name)
-async def test_frames_without_end_cost_the_others_nothing(
-    gateway: Service, worker: Service, door: Door, frames: bytes
-) -> None:
+async def test_endless_frames_cost_others_nothing(gateway: Service, worker: Service, door: Door, frames: bytes) -> None:
     begun = handshake(None, path=door.path) + HELLO[door.name]
     if frames == FRAMES["fragments"]:
         begun += frame(Opcode.TEXT, fin=False)
@@ -256,10 +255,10 @@ PROBES: Final = {
 
 
 @pytest.mark.parametrize(("method", "messages"), PROBES.values(), ids=PROBES)
-async def test_calls_without_end_cost_the_others_nothing(
+async def test_endless_grpc_calls_cost_others_nothing(
     gateway: Service, worker: Service, method: str, messages: Sequence[bytes]
 ) -> None:
-    """A health check and reflection go on for as long as a client likes: it holds sixteen at most."""
+    """A health check and reflection last for as long as a client likes: a client holds sixteen at most."""
 
     async def call(channel: aio.Channel) -> None:
         made = channel.stream_stream(method)(metadata=(("x-forwarded-for", "198.51.100.7"),))

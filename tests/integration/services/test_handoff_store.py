@@ -1,4 +1,4 @@
-"""A hand-off is resolved by itself, never its conversation's next one."""
+"""Resolving a hand-off never resolves the conversation's next one."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ async def two(redis_server: Any, unique: Any) -> AsyncIterator[TwoOfOneConversat
     await store.close()
 
 
-async def test_only_the_one_that_is_open_is_resolved_and_once(two: TwoOfOneConversation) -> None:
+async def test_only_the_open_hand_off_is_resolved_and_only_once(two: TwoOfOneConversation) -> None:
     assert not await two.store.remove(two.first)
     await two.store.put(two.first, generation=0, open_s=OPEN_S)
     assert not await two.store.remove(two.second)
@@ -49,7 +49,9 @@ async def test_only_the_one_that_is_open_is_resolved_and_once(two: TwoOfOneConve
     assert not await two.store.remove(two.first)
 
 
-async def test_one_that_is_opened_meanwhile_stays(two: TwoOfOneConversation, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_hand_off_opened_during_the_resolution_stays(
+    two: TwoOfOneConversation, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await two.store.put(two.first, generation=0, open_s=OPEN_S)
     read = two.store._values.find
 
@@ -64,10 +66,10 @@ async def test_one_that_is_opened_meanwhile_stays(two: TwoOfOneConversation, mon
     assert await two.store.find(SessionKey("demo", two.first.session_id)) == two.second
 
 
-async def test_one_of_an_erased_generation_is_not_kept_and_one_of_the_next_is(
+async def test_a_hand_off_of_an_erased_generation_is_dropped_and_the_next_generations_kept(
     two: TwoOfOneConversation, redis_server: Any
 ) -> None:
-    """Whatever the clocks say: the erasure's gateway was an hour ahead."""
+    """Clocks do not matter: the erasure's gateway was an hour ahead."""
     ahead = two.second.created_unix_ms + 3_600_000
     history = History(RedisSettings(url=redis_server.url, timeout_ms=10_000))
     assert await two.store.generation(SessionKey("demo", two.first.session_id)) == 0

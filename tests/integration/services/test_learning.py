@@ -1,4 +1,4 @@
-"""A bad answer is kept with consent, beside its conversation, until it is corrected or erased."""
+"""A bad answer is stored with consent, next to its conversation, until it is corrected or erased."""
 
 import asyncio
 import shutil
@@ -42,7 +42,7 @@ class Rating:
         self.bad_answers = BadAnswers(history=self.history, store=SessionValue(redis, "bad_answers"))
 
     def note(self, *, helped: bool = False, consented_unix_ms: float | None = None) -> None:
-        """Rate the answer bad, by a consent of now or of another moment."""
+        """Rate the answer bad, with a consent of now or of another moment."""
         consented, bad = consented_unix_ms or wire_unix_ms(), Feedback(response_id="resp_1", rating="down")
         self.bad_answers.record_rating(Caller(self.session), bad, helped=helped, consented_unix_ms=consented)
 
@@ -76,7 +76,7 @@ async def kafka(kafka_broker: KafkaBroker, topic_prefix: str) -> KafkaSettings:
     return settings
 
 
-async def test_a_correction_answers_within_seconds_until_its_conversation_is_forgotten(
+async def test_a_correction_answers_within_seconds_until_its_conversation_is_erased(
     rating: Rating, kafka: KafkaSettings, tmp_path: Path
 ) -> None:
     assert [each.bad.question for each in await rating.rate()] == [QUESTION]
@@ -87,7 +87,7 @@ async def test_a_correction_answers_within_seconds_until_its_conversation_is_for
         await _confirm(settings, tmp_path, "resp_1", "Yes, for $5.", QUESTION, "ann")
     assert [each.bad.question for each in await rating.kept()] == [QUESTION]
     assert await _confirm(settings, tmp_path, "resp_1", "Yes, for $5.", "Can spoons be engraved?", "ann") == 0
-    for _ in range(2):  # a file counts once two looks have seen the same
+    for _ in range(2):  # a file counts once two checks have seen the same content
         await faq.look()
     assert faq.index.search(QUESTION)[0].entry.answer == "Yes, for $5."
     assert await rating.kept() == []
@@ -113,7 +113,7 @@ async def test_a_withdrawn_consent_removes_the_bad_answers_once_the_log_has_it(r
     told: list[str] = []
 
     async def forget() -> None:
-        assert await rating.kept(), "a failure here leaves them, for the next try"
+        assert await rating.kept(), "a failure here leaves them for the next try"
         told.append("forgotten")
 
     for _ in range(2):
@@ -127,10 +127,10 @@ async def _forgotten() -> None: ...
 
 @pytest.mark.parametrize("asked", [True, False], ids=["withdrawn", "returns without a consent"])
 @pytest.mark.parametrize("kept", [True, False], ids=["one is kept", "none is kept"])
-async def test_no_words_are_written_after_a_withdrawal_by_a_consent_of_before(
+async def test_no_words_are_stored_after_a_withdrawal_by_an_earlier_consent(
     rating: Rating, asked: bool, kept: bool
 ) -> None:
-    """Whether the rating is on its way, or comes later from a page that is still open; a new consent counts again."""
+    """The rating may be in transit or come later from an open page; a new consent counts again."""
     before = wire_unix_ms()
     if kept:
         assert await rating.rate()
@@ -142,7 +142,7 @@ async def test_no_words_are_written_after_a_withdrawal_by_a_consent_of_before(
     assert await rating.rate()
 
 
-async def test_dealing_with_a_bad_answer_does_not_bring_back_what_was_withdrawn_meanwhile(rating: Rating) -> None:
+async def test_handling_a_bad_answer_does_not_restore_data_withdrawn_during_it(rating: Rating) -> None:
     (bad,) = await rating.rate()
     async with rated_answers(rating.redis) as answers:
         find = answers._values.find
@@ -157,7 +157,7 @@ async def test_dealing_with_a_bad_answer_does_not_bring_back_what_was_withdrawn_
     assert await rating.kept() == []
 
 
-async def test_a_bad_answer_from_before_an_erasure_is_not_listed_if_redis_still_has_it(rating: Rating) -> None:
+async def test_a_bad_answer_from_before_an_erasure_is_not_listed_even_if_redis_has_it(rating: Rating) -> None:
     (bad,) = await rating.rate()
     for until, listed in ((bad.bad.rated_unix_ms, False), (bad.bad.rated_unix_ms - 1, True)):
         async with rated_answers(rating.redis) as answers:
@@ -165,13 +165,13 @@ async def test_a_bad_answer_from_before_an_erasure_is_not_listed_if_redis_still_
         assert (bad in found) == listed
 
 
-async def test_an_edge_that_missed_erasures_forgets_bad_answers_too(rating: Rating) -> None:
+async def test_an_edge_that_missed_erasures_deletes_bad_answers_too(rating: Rating) -> None:
     assert await rating.rate()
     await rating.history.forget_all(rating.session.tenant)
     assert await rating.kept() == []
 
 
-async def test_a_rating_that_is_taken_back_is_forgotten(rating: Rating) -> None:
+async def test_a_withdrawn_rating_is_deleted(rating: Rating) -> None:
     assert await rating.rate()
     assert await rating.rate(helped=True) == []
 

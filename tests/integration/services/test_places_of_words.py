@@ -1,5 +1,6 @@
-"""Each place that holds a customer's words or digest has a row in docs/security.md and is walked here: the words are
-written as the product writes them, the conversation is erased, and nothing of it is found."""
+"""Each place that stores a customer's words or digest has a row in docs/security.md and is tested here: the product
+writes the words, the conversation is erased, and a search finds nothing.
+"""
 
 import gzip
 import re
@@ -48,7 +49,7 @@ TOPICS: Final = TopicNames()
 
 @dataclass
 class Bench:
-    """One customer's conversation, and the places that it may be in."""
+    """One customer's conversation, and the places that it may be stored in."""
 
     folder: Path
     redis: RedisSettings
@@ -108,7 +109,7 @@ async def the_withdrawn_consent(bench: Bench) -> None:
 
 
 async def the_quotas(_: Bench) -> None:
-    """Their names are digests, and each has its time."""
+    """Quota names are digests, and each expires."""
     code = (ROOT / "gateway" / "access" / "quotas.py").read_text()
     assert "replyline:quota:{{{_digest(tenant)}}}:{_digest(name)}" in code
     assert "'PX'" in code
@@ -221,7 +222,7 @@ async def a_recording(bench: Bench) -> None:
 
 
 def of_kafka(*topics: str, kept_ms: int | None) -> Place:
-    """Kafka erases no record early: the retention that the row names is the topic's own."""
+    """Kafka erases no record early: the retention in the row is the topic's own."""
 
     async def walk(_: Bench) -> None:
         for topic in topics:
@@ -235,7 +236,7 @@ def of_kafka(*topics: str, kept_ms: int | None) -> Place:
 
 
 def shown_by(test: str) -> Place:
-    """Another test walks it."""
+    """Another test covers it."""
 
     async def walk(_: Bench) -> None:
         path, name = test.split("::")
@@ -271,9 +272,7 @@ PLACES: Final[dict[str, Place]] = {
     "Kafka: `chat.erasures`": of_kafka(TOPICS.erasures, kept_ms=32 * DAY_MS),
     "Kafka: `chat.observations`": of_kafka(TOPICS.observations, kept_ms=14 * DAY_MS),
     "Kafka: `chat.forgotten`": of_kafka(TOPICS.forgotten, kept_ms=None),
-    "logs, traces": shown_by(
-        "integration/doors/test_privacy.py::test_what_customers_write_of_themselves_is_nowhere_that_operators_look"
-    ),
+    "logs, traces": shown_by("integration/doors/test_privacy.py::test_no_personal_data_appears_where_operators_look"),
 }
 NOTHING_OF_A_CUSTOMER: Final = {TOPICS.workers, TOPICS.demand, TOPICS.scaling}
 
@@ -293,23 +292,23 @@ async def bench(redis_server: Any, unique: Any, tmp_path: Path, monkeypatch: pyt
     return Bench(tmp_path, redis, SessionKey("demo", unique("session")), monkeypatch)
 
 
-def test_each_place_has_a_row_and_each_row_is_walked() -> None:
+def test_each_place_has_a_row_and_each_row_is_tested() -> None:
     assert [row.split(" | ")[0].removeprefix("| ") for row in rows()] == list(PLACES)
 
 
 @pytest.mark.parametrize("place", PLACES)
-async def test_nothing_is_found_after_an_erasure_but_what_the_row_says(bench: Bench, place: str) -> None:
+async def test_after_an_erasure_only_the_remains_named_in_the_row_are_found(bench: Bench, place: str) -> None:
     await PLACES[place](bench)
 
 
 @pytest.mark.parametrize("topic", [*TOPICS.all(request_partitions=1, reply_partitions=1)])
-def test_each_topic_has_a_row_or_holds_nothing_of_a_customer(topic: str) -> None:
+def test_each_topic_has_a_row_or_contains_no_customer_data(topic: str) -> None:
     named = re.findall(r"`(chat\.[\w.-]+)(\*?)`", "\n".join(rows()))
     covered = any(topic == name or (star and topic.startswith(name)) for name, star in named)
     assert covered != (topic in NOTHING_OF_A_CUSTOMER)
 
 
-def test_each_key_of_redis_has_a_row() -> None:
+def test_each_redis_key_has_a_row() -> None:
     keys = set(re.findall(r"replyline:\{\*\}:(\w+)", PAGE)) | set(re.findall(r"replyline:(\w+):\*", PAGE))
     named = set(re.findall(r"`(\w+)`", "\n".join(row for row in rows() if "Redis: " in row)))
     assert keys <= named

@@ -1,4 +1,4 @@
-"""What a broker refuses for good is told as such, and hinders others for a moment at most."""
+"""A record that a broker refuses permanently is reported as refused and delays others for a moment at most."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -18,7 +18,7 @@ SMALL, LARGE = b"x" * 10, b"x" * 5_000
 
 @pytest_asyncio.fixture
 async def topic(kafka_broker: KafkaBroker, topic_prefix: str, unique: Callable[[str], str]) -> str:
-    """One that takes small records only."""
+    """Create a topic that accepts small records only."""
     name = topic_prefix + unique("narrow")
     admin = AIOKafkaAdminClient(bootstrap_servers=kafka_broker.bootstrap)
     await admin.start()
@@ -38,7 +38,7 @@ async def producer(kafka_broker: KafkaBroker) -> AsyncIterator[Producer]:
 
 
 async def publish(producer: Producer, topic: str, partition: int) -> int:
-    """Until it is taken; its offset."""
+    """Publish until accepted; return the offset."""
     async with asyncio.timeout(10):
         while True:
             try:
@@ -49,8 +49,8 @@ async def publish(producer: Producer, topic: str, partition: int) -> int:
                 return offset
 
 
-async def test_after_a_record_that_is_too_large_the_next_is_taken_once(producer: Producer, topic: str) -> None:
-    """The broker misses its number; the other partition is not concerned at all."""
+async def test_a_record_after_one_that_is_too_large_is_accepted_once(producer: Producer, topic: str) -> None:
+    """The broker misses a sequence number; the other partition is not affected."""
     assert await publish(producer, topic, 0) == 0
     for number in range(1, 4):
         with pytest.raises(ProtocolError) as refused:
@@ -60,10 +60,10 @@ async def test_after_a_record_that_is_too_large_the_next_is_taken_once(producer:
         assert (await producer.publish(Outgoing(topic, SMALL, partition=1)))[1] == number - 1
 
 
-async def test_a_partition_that_was_added_is_written_to_at_once(
+async def test_an_added_partition_is_written_to_immediately(
     kafka_broker: KafkaBroker, producer: Producer, topic: str
 ) -> None:
-    """aiokafka would not hear of it for five minutes."""
+    """aiokafka alone would learn of it after five minutes."""
     await publish(producer, topic, 0)
     admin = AIOKafkaAdminClient(bootstrap_servers=kafka_broker.bootstrap)
     await admin.start()
@@ -84,7 +84,7 @@ async def _num_partitions(broker: KafkaBroker, topic: str) -> int:
     return (await describe_topics(KafkaSettings(bootstrap_servers=broker.bootstrap)))[topic]
 
 
-async def test_it_is_told_how_often_and_for_how_long_a_topic_is_kept(
+async def test_a_topics_replication_and_retention_are_reported(
     kafka_broker: KafkaBroker, producer: Producer, topic_prefix: str, unique: Callable[[str], str]
 ) -> None:
     settings = KafkaSettings(bootstrap_servers=kafka_broker.bootstrap, topic_prefix=topic_prefix + unique("kept"))
@@ -98,10 +98,10 @@ async def test_it_is_told_how_often_and_for_how_long_a_topic_is_kept(
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])
-async def test_what_is_compressed_is_kept_so_where_only_we_read_it(
+async def test_compressed_records_stay_compressed_only_in_our_own_topics(
     codec: Compression, kafka_broker: KafkaBroker, topic_prefix: str, unique: Callable[[str], str]
 ) -> None:
-    """A foreign service's topic is unpacked by the broker: its reader needs no codec."""
+    """The broker decompresses a foreign service's topic, so its reader needs no codec."""
     settings = KafkaSettings(
         bootstrap_servers=kafka_broker.bootstrap, topic_prefix=topic_prefix + unique(codec), compression=codec
     )

@@ -1,4 +1,4 @@
-"""A burst of calls to Redis waits for its connections; it is no outage."""
+"""A burst of Redis calls waits for connections; it is no outage."""
 
 import asyncio
 import shutil
@@ -23,11 +23,11 @@ AT_ONCE = 300
 
 @pytest.fixture
 def settings(redis_server: Any) -> RedisSettings:
-    """A busy machine may take its time."""
+    """A busy machine may be slow."""
     return RedisSettings(url=redis_server.url, timeout_ms=10_000)
 
 
-async def test_what_was_erased_is_known_to_all_who_ask_at_once(settings: RedisSettings) -> None:
+async def test_concurrent_callers_all_learn_of_an_erasure(settings: RedisSettings) -> None:
     history = History(settings)
     assert await history.delete(SessionKey("demo", "burst"), generation=2_000) == 2_000
     assert set(await asyncio.gather(*(history.generation(SessionKey("demo", "burst")) for _ in range(AT_ONCE)))) == {
@@ -36,8 +36,8 @@ async def test_what_was_erased_is_known_to_all_who_ask_at_once(settings: RedisSe
     await history.close()
 
 
-async def test_an_erasures_generation_is_later_than_every_one_before(settings: RedisSettings, unique: Any) -> None:
-    """Of two gateways the one whose clock is behind erases after the other; then Redis loses what it knew."""
+async def test_an_erasures_generation_is_later_than_all_before_it(settings: RedisSettings, unique: Any) -> None:
+    """Of two gateways the one with the slow clock erases second; then Redis loses its state."""
     history, name = History(settings), unique("erased")
     assert await history.generation(SessionKey("demo", name)) == 0
     assert [
@@ -65,7 +65,7 @@ async def test_closing_the_client_closes_its_connections(settings: RedisSettings
     assert not any(connection.is_connected for connection in connections)
 
 
-async def test_who_finds_no_free_connection_waits_for_one_as_long_as_its_caller_lets_it(
+async def test_a_call_without_a_free_connection_waits_up_to_its_callers_limit(
     settings: RedisSettings,
 ) -> None:
     nodes, calls = RedisClient(settings, timeout_ms=settings.timeout_ms), RedisCalls(settings, tells=False)
@@ -78,7 +78,7 @@ async def test_who_finds_no_free_connection_waits_for_one_as_long_as_its_caller_
 
     holders = [asyncio.create_task(nodes.call(holds_its_connection)) for _ in range(MAX_CONNECTIONS)]
     waiting = asyncio.create_task(calls.bounded(nodes.call(lambda redis: redis.ping())))
-    await asyncio.sleep(0)  # all have begun
+    await asyncio.sleep(0)  # all have started
     hurried = RedisCalls(settings.model_copy(update={"timeout_ms": 50}), tells=False)
     with pytest.raises(StoreUnavailable, match="TimeoutError"):
         await hurried.bounded(nodes.call(lambda redis: redis.ping()))
@@ -89,8 +89,8 @@ async def test_who_finds_no_free_connection_waits_for_one_as_long_as_its_caller_
     await nodes.close()
 
 
-async def test_what_is_remembered_is_bounded_and_passes(settings: RedisSettings, unique: Any) -> None:
-    """The newest fifty turns, for the time that is set."""
+async def test_remembered_turns_are_bounded_and_expire(settings: RedisSettings, unique: Any) -> None:
+    """The newest fifty turns are kept for the configured time."""
     history, session = History(settings), SessionKey("demo", unique("long"))
     turns = [Turn(request_id=f"r{at}", user="q", output_text="a", source="model", asked_unix_ms=at) for at in range(52)]
     for turn in turns:
@@ -101,8 +101,8 @@ async def test_what_is_remembered_is_bounded_and_passes(settings: RedisSettings,
     await history.close()
 
 
-async def test_an_erasure_leaves_its_mark_alone(settings: RedisSettings, unique: Any) -> None:
-    """What is kept goes; the mark stays as long as a request may live. A mark that is no number is none."""
+async def test_an_erasure_leaves_only_its_mark(settings: RedisSettings, unique: Any) -> None:
+    """Stored data is deleted; the mark stays as long as a request may live. A mark that is no number counts as none."""
     history, session = History(settings), SessionKey("demo", unique("erased"))
     async with async_redis(settings, timeout_ms=10_000) as redis:
         for known in (None, "no number"):
@@ -118,21 +118,21 @@ async def test_an_erasure_leaves_its_mark_alone(settings: RedisSettings, unique:
 
 @pytest.fixture(params=[find_redis_server(), shutil.which("redis-server")], ids=["embedded", "system"])
 def full_redis(request: pytest.FixtureRequest) -> Iterator[EmbeddedRedis]:
-    """It has a conversation, and takes no more."""
+    """A Redis that contains a conversation and is full."""
     server = EmbeddedRedis(binary=request.param, max_memory_mb=8, settings=["maxmemory-policy noeviction"])
     yield server
     server.stop()
 
 
 async def fill(server: EmbeddedRedis) -> None:
-    """It has twice what it may have."""
+    """Fill it to twice its limit."""
     async with Redis.from_url(server.url) as redis:
         await redis.set("other", b"x" * (1 << 20))
         await redis.config_set("maxmemory", str(1 << 19))
 
 
-async def test_a_full_redis_erases_and_tells_what_it_has(full_redis: EmbeddedRedis) -> None:
-    """Redis 6 and the newer ones say differently that a script found no room."""
+async def test_a_full_redis_still_erases_and_serves_reads(full_redis: EmbeddedRedis) -> None:
+    """Redis 6 and newer versions report differently that a script found no memory."""
     history, turn = (
         History(RedisSettings(url=full_redis.url, timeout_ms=5_000)),
         Turn(request_id="r1", user="q", output_text="a", source="model", asked_unix_ms=1),
@@ -140,7 +140,7 @@ async def test_a_full_redis_erases_and_tells_what_it_has(full_redis: EmbeddedRed
     assert await history.append(SessionKey("demo", "s"), turn)
     await fill(full_redis)
     assert await history.append(SessionKey("demo", "other"), turn) is None
-    assert await history.turns(SessionKey("demo", "s"), limit=1, before_unix_ms=2) == [turn], "it is not left alone"
+    assert await history.turns(SessionKey("demo", "s"), limit=1, before_unix_ms=2) == [turn], "it is still called"
     for name, generation in (("s", 7), ("never said a word", 8)):
         assert await history.delete(SessionKey("demo", name), generation=generation) == generation
         assert await history.generation(SessionKey("demo", name)) == generation
@@ -148,7 +148,7 @@ async def test_a_full_redis_erases_and_tells_what_it_has(full_redis: EmbeddedRed
     await history.close()
 
 
-async def test_one_tenant_leaves_the_others_room_in_redis(full_redis: EmbeddedRedis, unique: Any) -> None:
+async def test_one_tenant_leaves_memory_in_redis_to_the_others(full_redis: EmbeddedRedis, unique: Any) -> None:
     """It asks ten times as much, with long texts."""
     history, flood = History(RedisSettings(url=full_redis.url, timeout_ms=5_000)), "x" * 20_000
     history._writing._looked_s = float("inf")

@@ -1,5 +1,6 @@
-"""Of a Redis Cluster every script and transaction is within one hash slot, and its redirections are followed: while a
-slot is moved, after it was, and when a master is gone."""
+"""In a Redis Cluster every script and transaction uses one hash slot, and redirections are followed: while a slot
+moves, after it moved, and after a master is lost.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -30,7 +31,7 @@ PATIENCE_S = 30
 
 @pytest.fixture(autouse=True)
 def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A node that fails is asked again soon."""
+    """Retry a failed node soon."""
     monkeypatch.setattr("shared.redis.calls.RETRY_AFTER_S", 0.05)
 
 
@@ -43,7 +44,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
 
 @pytest.fixture
 def replicated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
-    """A replica stands behind the first master."""
+    """A cluster whose first master has a replica."""
     cluster = RedisCluster(tmp_path_factory.mktemp("replicated"), replicas=1)
     yield cluster
     cluster.stop()
@@ -54,7 +55,7 @@ def settings_of(redis: RedisCluster, **changed: object) -> RedisSettings:
 
 
 def sessions_of_each_master(cluster: RedisCluster, unique: Callable[[str], str]) -> list[SessionKey]:
-    """A conversation at each."""
+    """Return one conversation on each master."""
     found: dict[int, SessionKey] = {}
     while len(found) < MASTERS:
         session = SessionKey(TENANT, unique("s"))
@@ -85,7 +86,7 @@ async def history_in(redis: RedisCluster, **changed: object) -> AsyncIterator[Hi
 async def test_a_client_that_follows_no_redirection_is_refused(
     cluster: RedisCluster, unique: Callable[[str], str]
 ) -> None:
-    """The control: two conversations of three are at another node than the one that is asked."""
+    """The control: two conversations of three are on another node than the one called."""
     sessions = sessions_of_each_master(cluster, unique)
     async with history_in(cluster, cluster=False) as history:
         kept = [await history.append(session, turn()) for session in sessions]
@@ -95,10 +96,10 @@ async def test_a_client_that_follows_no_redirection_is_refused(
             await admin.mget("replyline:{demo/a}:turns", "replyline:{demo/b}:turns")
 
 
-async def test_what_is_kept_of_a_conversation_is_found_and_erased_wherever_its_slot_is(
+async def test_a_conversations_data_is_found_and_erased_in_any_slot(
     cluster: RedisCluster, unique: Callable[[str], str], make_bench: MakeBench
 ) -> None:
-    """Turns, a hand-off, KV and the units of its minute. What comes late of an erased one is not kept."""
+    """Turns, a hand-off, KV and quota units. Late writes of an erased conversation are not stored."""
     handoffs, bench = HandoffStore(settings_of(cluster)), make_bench(cluster.url, cluster=True)
     quotas = Quotas(Tariff(QuotaSettings(subject_per_minute=1), HandoffSettings()), settings_of(cluster))
     store = bench.store()
@@ -126,7 +127,7 @@ async def test_what_is_kept_of_a_conversation_is_found_and_erased_wherever_its_s
             await history.delete(SessionKey(TENANT, name), generation=1)
             assert await history.generation(SessionKey(TENANT, name)) == 1
             assert cluster.keys(session.of("*")) == {session.of("erased")}
-            assert not await history.append(SessionKey(TENANT, name), said), "it was asked before"
+            assert not await history.append(SessionKey(TENANT, name), said), "it was called before"
             assert store.save(session, {A: b"a"}, generation=0) is None
             assert store.save(session, {A: b"a"}, generation=1) == 1
     assert len(quotas._local) == 0, "they were counted in Redis"
@@ -134,10 +135,10 @@ async def test_what_is_kept_of_a_conversation_is_found_and_erased_wherever_its_s
     await handoffs.close()
 
 
-async def test_blocks_are_saved_loaded_and_erased_wherever_they_are(
+async def test_blocks_are_saved_loaded_and_erased_on_any_node(
     cluster: RedisCluster, unique: Callable[[str], str], make_bench: MakeBench
 ) -> None:
-    """A session's and those that its tenant's share, which are at another node as a rule."""
+    """A session's blocks and those shared in its tenant, which are usually on another node."""
     bench = make_bench(cluster.url, cluster=True)
     store = bench.store()
     shared = {SYSTEM: b"s" * 700, FAQ: b"f" * 10}
@@ -155,7 +156,7 @@ async def test_blocks_are_saved_loaded_and_erased_wherever_they_are(
 
 
 async def write_and_read(history: History, session: SessionKey, stop: asyncio.Event) -> list[int]:
-    """One turn after the other, each read again; the numbers of those that were kept."""
+    """Write one turn after the other and read each; return the numbers of the stored ones."""
     kept: list[int] = []
     number = 0
     while not stop.is_set():
@@ -175,11 +176,13 @@ async def kept_of(history: History, session: SessionKey, last: int) -> list[int]
     return [each.asked_unix_ms for each in turns]
 
 
-async def test_a_slot_is_moved_while_turns_are_written_and_read(
+async def test_a_slot_moves_while_turns_are_written_and_read(
     cluster: RedisCluster, unique: Callable[[str], str]
 ) -> None:
-    """There and back, more than once: no turn is lost, and none is told to be kept that is not. A turn that comes while
-    the nodes contradict each other is told not to be, and there are fewer such moments than moves."""
+    """The slot moves there and back repeatedly: no turn is lost, and none is reported stored that is not. A turn
+    written while the nodes contradict each other is reported as not stored, and there are fewer such moments than
+    moves.
+    """
     session = sessions_of_each_master(cluster, unique)[1]
     slot, stop = key_slot(session.of("turns").encode()), asyncio.Event()
     async with history_in(cluster) as history:
@@ -196,10 +199,8 @@ async def test_a_slot_is_moved_while_turns_are_written_and_read(
         assert [each for each in await kept_of(history, session, kept[-1]) if each in kept][-40:] == kept[-40:]
 
 
-async def test_an_erasure_waits_for_a_slot_that_is_being_moved(
-    cluster: RedisCluster, unique: Callable[[str], str]
-) -> None:
-    """Else what has not been moved yet would outlive it."""
+async def test_an_erasure_waits_for_a_slot_that_is_moving(cluster: RedisCluster, unique: Callable[[str], str]) -> None:
+    """Otherwise the part not moved yet would survive it."""
     session = sessions_of_each_master(cluster, unique)[0]
     slot, name = key_slot(session.of("turns").encode()), session.session_id
     async with history_in(cluster, timeout_ms=10_000) as history:
@@ -215,7 +216,7 @@ async def test_an_erasure_waits_for_a_slot_that_is_being_moved(
         await asyncio.to_thread(cluster.end_the_move, slot, 1, 0)
 
 
-async def test_kv_of_a_slot_that_is_being_moved_cannot_be_had_and_that_is_no_outage(
+async def test_kv_of_a_moving_slot_is_unavailable_without_an_outage(
     cluster: RedisCluster, unique: Callable[[str], str], make_bench: MakeBench
 ) -> None:
     store = make_bench(cluster.url, cluster=True).store()
@@ -236,7 +237,7 @@ async def test_kv_of_a_slot_that_is_being_moved_cannot_be_had_and_that_is_no_out
 async def test_a_master_is_killed_while_turns_are_written_and_read(
     replicated: RedisCluster, unique: Callable[[str], str], make_bench: MakeBench
 ) -> None:
-    """What was kept before its replica took over is read there, and what comes is kept. Nobody is restarted."""
+    """Turns stored before its replica took over are read there, and new ones are stored. No process is restarted."""
     sessions = sessions_of_each_master(replicated, unique)
     store = make_bench(replicated.url, cluster=True).store()
     async with history_in(replicated, timeout_ms=500) as history:
@@ -253,7 +254,7 @@ async def test_a_master_is_killed_while_turns_are_written_and_read(
         for session, kept in zip(sessions, await asyncio.gather(*writing), strict=True):
             after = await kept_of(history, session, 10**7)
             assert kept[-1] in after
-            # What took too long may stand there all the same: it was not said to be kept.
+            # A write that took too long may be stored as well: it was not reported as stored.
             assert session is sessions[0] or [each for each in after if each in kept][-10:] == kept[-10:]
         assert await history.turns(SessionKey(TENANT, another), limit=2, before_unix_ms=9) == [turn(1), turn(2)]
         with pytest.raises(StoreUnavailable):

@@ -1,4 +1,4 @@
-"""After a failover behind an address that stays, the new master is asked, and nobody is restarted."""
+"""After a failover behind a fixed address the new master is used, and no process is restarted."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -45,7 +45,7 @@ def settings(
 
 
 def fail_over(servers: tuple[EmbeddedRedis, EmbeddedRedis], address: Proxy) -> None:
-    """The connections to the master that steps down are left as they are."""
+    """The connections to the demoted master stay open."""
     with Redis.from_url(servers[0].url) as admin:
         admin.execute_command("REPLICAOF", "127.0.0.1", servers[1].port)
     address.target_port = servers[1].port
@@ -65,7 +65,7 @@ async def test_turns_and_erasures_go_to_the_new_master(
     await history.close()
 
 
-async def test_kv_is_kept_at_the_new_master(
+async def test_kv_is_stored_on_the_new_master(
     servers: tuple[EmbeddedRedis, EmbeddedRedis], address: Proxy, settings: RedisSettings
 ) -> None:
     kv = KvSettings(timeout_ms=5_000)

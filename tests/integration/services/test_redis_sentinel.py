@@ -1,4 +1,4 @@
-"""Sentinels say which Redis is the master: after a failover it is asked at its new place, and nobody is restarted."""
+"""Sentinels name the master: after a failover it is used at its new address, and no process is restarted."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -47,13 +47,13 @@ def turn(number: int) -> Turn:
 
 
 @pytest.mark.parametrize("fail_over", [WatchedRedis.kill_the_master, WatchedRedis.fail_over])
-async def test_after_a_failover_turns_and_kv_are_kept_and_turns_of_before_are_read(
+async def test_after_a_failover_turns_and_kv_are_stored_and_earlier_turns_read(
     watched: WatchedRedis,
     settings: RedisSettings,
     unique: Callable[[str], str],
     fail_over: Callable[[WatchedRedis], None],
 ) -> None:
-    """Whether the master has died or lives on as a replica, which refuses writes."""
+    """The old master has died, or lives on as a replica that refuses writes."""
     history, name = History(settings), unique("s")
     kv, session = KvSettings(timeout_ms=5_000), SessionKey(TENANT, name)
     store = KvStore(settings, kv, marks=settings, max_value_bytes=1_000, count_dropped=print)
@@ -81,7 +81,7 @@ async def test_after_a_failover_turns_and_kv_are_kept_and_turns_of_before_are_re
     store.close()
 
 
-async def test_quotas_are_counted_and_the_doctor_sees_the_master(
+async def test_quotas_are_counted_and_the_doctor_finds_the_master(
     settings: RedisSettings, unique: Callable[[str], str]
 ) -> None:
     quotas = Quotas(Tariff(QuotaSettings(subject_per_minute=1), HandoffSettings()), settings)

@@ -1,4 +1,6 @@
-"""What stands in a topic, and what is added to it, by the real broker and by the demo's, which knows no times."""
+"""The scan reads a topic's records and those added later, from the real broker and from the demo's, which stores no
+times.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -23,13 +25,13 @@ PARTITIONS = 2
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic of its own, with two partitions."""
+    """A separate topic with two partitions."""
 
     settings: KafkaSettings
     name: str
 
     async def write(self, *values: bytes, written_unix_ms: Sequence[int]) -> None:
-        """Into the partitions by turns."""
+        """Write into the partitions in turn."""
         async with AIOKafkaProducer(bootstrap_servers=self.settings.bootstrap_servers, acks="all") as producer:
             for number, (value, when) in enumerate(zip(values, written_unix_ms, strict=True)):
                 await producer.send_and_wait(self.name, value, partition=number % PARTITIONS, timestamp_ms=when)
@@ -56,15 +58,15 @@ async def topic(request: pytest.FixtureRequest, unique: Callable[[str], str]) ->
             yield Topic(settings, name)
 
 
-async def test_it_reads_on_from_an_offset_whatever_the_producers_clocks_say(topic: Topic) -> None:
-    """An offset that a topic does not have, as one that was made again, is its beginning."""
+async def test_a_scan_continues_from_an_offset_whatever_the_producers_clocks(topic: Topic) -> None:
+    """An offset that the topic does not have, after it was recreated, means its beginning."""
     await topic.write(b"a", b"b", b"c", b"d", written_unix_ms=(4 * HOUR_MS, 3 * HOUR_MS, 2 * HOUR_MS, 1))
     assert await topic.values(offsets={0: 1, 1: 2}) == [b"c"]
     assert await topic.values(offsets={0: 9}) == [b"a", b"c", b"b", b"d"]
 
 
-async def test_what_was_written_since_a_moment_is_found_and_nothing_older(topic: Topic) -> None:
-    """Also where an older record stands behind a younger one, and where nothing is so young."""
+async def test_records_since_a_moment_are_found_and_no_older_ones(topic: Topic) -> None:
+    """An older record may follow a younger one, and there may be no record that young."""
     now = round(now_unix_ms())
     ages_h = {b"oldest": 5, b"old": 4, b"young": 1, b"youngest": 0, b"late to come": 3, b"of today": 1}
     await topic.write(*ages_h, written_unix_ms=[now - age * HOUR_MS for age in ages_h.values()])
@@ -76,12 +78,12 @@ async def test_what_was_written_since_a_moment_is_found_and_nothing_older(topic:
     assert await topic.values(since_unix_ms=now - 2 * HOUR_MS, newest=1) == [b"of today"]
 
 
-async def test_nothing_is_found_in_a_topic_that_is_empty(topic: Topic) -> None:
+async def test_an_empty_topic_yields_nothing(topic: Topic) -> None:
     assert await topic.values(since_unix_ms=0) == await topic.values() == []
 
 
-async def test_whoever_follows_hears_what_is_added_and_of_that_everything(topic: Topic) -> None:
-    """Whatever its time says: a producer's clock may be years behind."""
+async def test_a_follower_gets_every_added_record_and_no_earlier_one(topic: Topic) -> None:
+    """The record's time does not matter: a producer's clock may be years behind."""
     await topic.write(b"before", b"before", written_unix_ms=[round(now_unix_ms())] * 2)
     heard: list[int] = []
 
@@ -106,7 +108,7 @@ async def test_whoever_follows_hears_what_is_added_and_of_that_everything(topic:
         assert of_it == list(range(of_it[0], of_it[-1] + 1, PARTITIONS))
 
 
-async def test_whoever_follows_a_broker_that_ends_is_told(unique: Callable[[str], str]) -> None:
+async def test_a_follower_gets_an_error_when_its_broker_ends(unique: Callable[[str], str]) -> None:
     name = unique("followed")
     with EmbeddedKafka() as kafka:
         kafka.create({name: 1})
@@ -120,8 +122,8 @@ async def test_whoever_follows_a_broker_that_ends_is_told(unique: Callable[[str]
                 await following
 
 
-async def test_who_reads_from_a_broker_that_ends_in_the_middle_of_it_is_told(unique: Callable[[str], str]) -> None:
-    """More stands there than one fetch brings."""
+async def test_a_scan_gets_an_error_when_its_broker_ends_during_it(unique: Callable[[str], str]) -> None:
+    """The topic contains more than one fetch returns."""
     name = unique("scanned")
     with EmbeddedKafka() as kafka:
         kafka.create({name: 1})
@@ -142,10 +144,10 @@ async def test_who_reads_from_a_broker_that_ends_in_the_middle_of_it_is_told(uni
             await read_on()
 
 
-async def test_a_record_that_stands_there_is_found_or_its_broker_is_away(
+async def test_a_stored_record_is_found_or_its_broker_reported_away(
     topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is not said to be missing where it cannot be read."""
+    """It is not reported missing if it cannot be read."""
     await topic.write(b"it", written_unix_ms=[round(now_unix_ms())])
     kept = await read_at(topic.settings, topic.name, 0, 0)
     assert kept is not None

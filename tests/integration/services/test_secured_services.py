@@ -1,4 +1,6 @@
-"""With the rights that docs/security.md lists, and no others, on a Kafka and a Redis that ask everybody who he is."""
+"""The rights listed in docs/security.md suffice, and no others are granted, on a Kafka and a Redis that require
+authentication.
+"""
 
 import asyncio
 import json
@@ -41,7 +43,7 @@ from tests.support.system import Service, System, eventually
 from tests.support.wire import Client
 
 QUESTION: Final = "How do I return an item that I do not like?"
-# What a client sends to be let in, and what the test asks itself.
+# A client's credentials, and the test's own.
 _NOT_COUNTED: Final = {"auth", "hello", "acl", "config", "info", "client", "script|flush"}
 
 
@@ -54,8 +56,10 @@ async def secured(unique: Callable[[str], str], tmp_path_factory: pytest.TempPat
 # --- everything works with the documented rights
 
 
-async def test_gateway_and_worker_do_their_work_with_the_documented_rights(secured: Secured) -> None:
-    """The gateway begins with a wrong password, says so in one line, and gets in once its file is right."""
+async def test_gateway_and_worker_work_with_the_documented_rights(secured: Secured) -> None:
+    """The gateway starts with a wrong password, reports it in one line, and connects once its password file
+    is right.
+    """
     system = secured.system()
     common = {"kafka__reply_topics": "chat.replies,chat.replies.*,elsewhere", "worker__fake_decode_ms_per_step": 5}
     file = secured.password_file("gateway")
@@ -75,7 +79,7 @@ async def test_gateway_and_worker_do_their_work_with_the_documented_rights(secur
         async with system.reading("chat.replies") as replies:
             await replies.until(lambda record: msgpack.unpackb(record.value).get("origin") == "gateway")
         for topic, kind in (("chat.cancels", "chat.cancel"), ("chat.erasures", "chat.erase")):
-            async with system.reading(topic) as tap:  # each is sent beside what the client is told
+            async with system.reading(topic) as tap:  # each is sent along with the client's events
                 await tap.until(lambda record: msgpack.unpackb(record.value)["type"] == kind)  # noqa: B023
         await eventually(lambda: gateway.logged("worker_found"))
     finally:
@@ -99,7 +103,7 @@ async def why_kept_out(service: Service) -> str | None:
 
 
 async def converse(gateway: Service) -> None:
-    """Ask, stop, erase."""
+    """Ask, cancel, erase."""
     async with Client.connect(gateway.ws) as client:
         for _ in range(2):
             answer = await client.ask(QUESTION, max_output_tokens=5)
@@ -112,8 +116,9 @@ async def converse(gateway: Service) -> None:
 
 
 async def serve_others(system: System) -> None:
-    """Another service's requests: one through the inbox, one that is none in each topic, and one whose answer would go
-    where the worker may not write; nobody waits for that one."""
+    """Serve another service's requests: one through the inbox, an invalid one in each topic, and one whose answer would
+    go to a topic that the worker may not write; nothing waits for that one.
+    """
     asks = {"type": "chat.request", "session_id": "s", "input": QUESTION, "max_output_tokens": 2}
     async with system.reading("chat.dead-letters") as letters, system.reading("chat.replies.external") as replies:
         refused = asks | {"id": "refused", "reply_topic": system.topic("elsewhere")}
@@ -127,10 +132,10 @@ async def serve_others(system: System) -> None:
         await replies.until(lambda record: msgpack.unpackb(record.value)["type"] == "chat.done")
 
 
-async def test_redis_users_have_the_commands_that_they_use_and_no_others(
-    secured: Secured, unique: Callable[[str], str]
-) -> None:
-    """Nothing is denied, nothing is granted that no code of that process asks for, and no key of another's."""
+async def test_redis_users_have_exactly_the_commands_they_use(secured: Secured, unique: Callable[[str], str]) -> None:
+    """No used command is denied, none is granted that no code of that process calls, and no other process's key is
+    accessible.
+    """
     session = SessionKey(TENANT, unique("s"))
     uses: dict[str, Callable[[], Awaitable[None]]] = {
         "gateway": lambda: use_as_gateway(secured, session),
@@ -151,7 +156,7 @@ async def test_redis_users_have_the_commands_that_they_use_and_no_others(
 
 
 def denied(admin: Redis) -> list[str]:
-    """What users who were let in asked for and may not do, that redis-py introduces itself left aside."""
+    """Return the denied requests of authenticated users, apart from redis-py's introduction."""
     log: Any = admin.acl_log()
     admin.acl_log_reset()
     return [entry["object"] for entry in log if entry["reason"] != "auth" and entry["object"] != "client|setinfo"]
@@ -164,7 +169,7 @@ def used(admin: Redis) -> set[str]:
 
 
 def granted(user: str) -> set[str]:
-    """By the documents."""
+    """Return the rights that the documents grant."""
     lines = [line for line in DOCUMENT.read_text().splitlines() if line.startswith(f"ACL SETUSER {user} ")]
     assert len(lines) == 1
     return {word[1:] for word in lines[0].split() if word.startswith("+")}
@@ -179,7 +184,7 @@ async def test_the_gateway_cannot_read_requests(secured: Secured) -> None:
         [kept async for kept in scan(kafka, kafka.topics.requests("short"))]
 
 
-async def test_the_worker_cannot_read_answers_nor_write_requests(secured: Secured) -> None:
+async def test_the_worker_cannot_read_answers_or_write_requests(secured: Secured) -> None:
     kafka = secured.kafka("worker")
     with pytest.raises(BrokerUnavailable, match=r"do not let user 'worker' read the topic .*chat\.replies"):
         [kept async for kept in scan(kafka, kafka.topics.replies)]
@@ -192,9 +197,10 @@ async def test_the_worker_cannot_read_answers_nor_write_requests(secured: Secure
     await producer.stop()
 
 
-async def test_the_recorder_reads_what_passes_and_leaves_no_mark(secured: Secured, tmp_path: Path) -> None:
-    """With its own rights alone it records requests, and removes the words of one that is erased meanwhile; no group is
-    its to look at or to join."""
+async def test_the_recorder_reads_passing_requests_and_changes_nothing(secured: Secured, tmp_path: Path) -> None:
+    """With its own rights it records requests, and removes the words of a conversation erased at the same time; it may
+    not read or join any group.
+    """
     kafka, system, path = secured.kafka("recorder"), secured.system(), tmp_path / "a.replay"
     told = StringIO()
     options = RecordOptions(path=path, minutes=1, requests=2)
@@ -230,22 +236,22 @@ async def test_learn_reads_erasures_of_any_age_as_the_operator(secured: Secured)
     assert session.digest in await read_forgotten(kafka)
 
 
-async def test_the_operator_sees_what_waits(secured: Secured) -> None:
-    """As `replyline diagnose` asks for it."""
+async def test_the_operator_sees_waiting_requests(secured: Secured) -> None:
+    """With the calls of `replyline diagnose`."""
     kafka = secured.operator()
     topics = [kafka.topics.requests(bucket) for bucket in BUCKETS]
     assert (await group_lag(kafka, kafka.workers_group, topics)).keys() == set(topics)
 
 
 @pytest.mark.parametrize("user", ["gateway", "worker", "recorder"])
-async def test_none_can_make_topics(secured: Secured, user: str) -> None:
+async def test_no_process_may_create_topics(secured: Secured, user: str) -> None:
     kafka = secured.kafka(user)
     topic = f"{secured.prefix}chat.replies.new"
     with pytest.raises(BrokerUnavailable, match=rf"do not let user '{user}' create the topic {topic}: see replyline"):
         await create_topics(kafka, {topic: PARTITIONS})
 
 
-# --- whoever is kept out is told why
+# --- a refused client learns why
 
 
 @pytest.mark.parametrize(
@@ -272,7 +278,7 @@ async def test_none_can_make_topics(secured: Secured, user: str) -> None:
         ),
     ],
 )
-async def test_what_a_broker_refuses_is_one_line_with_what_to_check(
+async def test_a_brokers_refusal_is_one_line_with_what_to_check(
     secured: Secured, changed: dict[str, Any], words: list[str]
 ) -> None:
     ports = {"sasl": secured.sasl_port, "plaintext": secured.broker.port, "tls": secured.tls_port}
@@ -293,7 +299,7 @@ async def test_another_authority_is_not_trusted(secured: Secured) -> None:
     assert "check redis.tls_ca" in await why_redis_is_missing(secured.redis_settings("gateway", tls_ca=another))
 
 
-async def test_redis_tells_what_to_check_and_no_password(secured: Secured) -> None:
+async def test_redis_refusals_name_what_to_check_and_no_password(secured: Secured) -> None:
     url = f"rediss://gateway:wr0ng@127.0.0.1:{secured.redis.port}/0"
     told = await why_redis_is_missing(secured.redis_settings("gateway", url=url, password_file=None))
     assert f"no Redis at rediss://gateway:***@127.0.0.1:{secured.redis.port}/0: " in told
@@ -310,7 +316,7 @@ async def why_redis_is_missing(settings: RedisSettings) -> str:
     return str(why)
 
 
-async def test_where_nobody_answers_that_is_told_and_where_one_lets_us_in_nothing(secured: Secured) -> None:
+async def test_a_silent_server_is_reported_and_an_open_one_is_not(secured: Secured) -> None:
     nobody = f"127.0.0.1:{free_port()}"
     why = await why_unreachable(secured.kafka("gateway", bootstrap_servers=nobody))
     assert why is not None
@@ -319,8 +325,8 @@ async def test_where_nobody_answers_that_is_told_and_where_one_lets_us_in_nothin
     assert await why_unreachable(secured.kafka("gateway", bootstrap_servers=both)) is None
 
 
-async def test_the_doctor_sees_what_is_refused_and_no_password(secured: Secured) -> None:
-    """As it is typed, with a wrong password for each and with the right ones."""
+async def test_the_doctor_reports_refusals_without_a_password(secured: Secured) -> None:
+    """Run as typed, with a wrong password for each service and with the right ones."""
     wrong = secured.password_file("nobody")
     wrong.write_text("wr0ng")
     right = secured.environment("gateway")

@@ -1,4 +1,4 @@
-"""KV in a Redis that evicts, history and what was erased in one that does not; each also without the other."""
+"""KV in a Redis that evicts, history and erasures in one that does not; each also without the other."""
 
 import asyncio
 import shutil
@@ -25,7 +25,7 @@ RETURNS = "How do I return an item?"
 
 @pytest.fixture
 def kv_redis() -> Iterator[EmbeddedRedis]:
-    """Small, and the oldest gives way."""
+    """A small one that evicts the oldest key."""
     with EmbeddedRedis(binary=shutil.which("redis-server"), max_memory_mb=8) as server:
         yield server
 
@@ -51,7 +51,7 @@ async def started(system: System) -> tuple[Service, Service]:
     return gateway, worker
 
 
-async def test_each_has_its_own_and_an_erasure_reaches_both(system: System, kv_redis: EmbeddedRedis) -> None:
+async def test_each_redis_has_its_own_data_and_an_erasure_reaches_both(system: System, kv_redis: EmbeddedRedis) -> None:
     gateway, _ = await started(system)
     async with Client.connect(gateway.ws) as client:
         await client.ask(RETURNS, max_output_tokens=12)
@@ -66,10 +66,10 @@ async def test_each_has_its_own_and_an_erasure_reaches_both(system: System, kv_r
     assert {key for key in keys(system.redis.url) if client.session_id in key} == {session.of("erased")}
 
 
-async def test_without_that_of_the_kv_a_conversation_is_remembered_and_its_erasure_is_not_claimed(
+async def test_without_the_kv_redis_a_conversation_is_remembered_and_its_erasure_not_confirmed(
     system: System, kv_redis: EmbeddedRedis
 ) -> None:
-    """What it may still hold somewhere is not said to be gone; once it is there again, empty, it is."""
+    """Data that it may still hold is not reported erased; once it is back, and empty, it is."""
     gateway, worker = await started(system)
     kv_redis.kill()
     async with Client.connect(gateway.ws) as client:
@@ -81,16 +81,16 @@ async def test_without_that_of_the_kv_a_conversation_is_remembered_and_its_erasu
         await client.send({"type": "session.delete"})
         assert (await client.error())["code"] == "history_unavailable"
         kv_redis.start()
-        await asyncio.sleep(1.2)  # it is left alone for a second
+        await asyncio.sleep(1.2)  # it is not called for a second
         await client.send({"type": "session.delete"})
         await client.of_type("session.deleted")
     assert (await gateway.status_of("/ready"), await worker.status_of("/ready")) == (200, 200)
 
 
-async def test_as_much_kv_as_it_may_hold_and_more_costs_no_turn_and_no_mark(
+async def test_overfilling_the_kv_redis_loses_no_turn_and_no_mark(
     own_redis: EmbeddedRedis, kv_redis: EmbeddedRedis, make_bench: MakeBench
 ) -> None:
-    """The control: in one Redis the marks go with what was not used for longest."""
+    """The control: in a single Redis the marks are evicted with the least recently used keys."""
     marks = RedisSettings(url=own_redis.url, timeout_ms=5_000)
     both = RedisSettings(url=kv_redis.url, timeout_ms=5_000)
     for history_at, lost in ((marks, False), (both, True)):
@@ -113,10 +113,8 @@ async def test_as_much_kv_as_it_may_hold_and_more_costs_no_turn_and_no_mark(
         await history.close()
 
 
-async def test_where_nobody_can_tell_what_was_erased_nothing_is_kept(
-    own_redis: EmbeddedRedis, kv_redis: EmbeddedRedis
-) -> None:
-    """What was written by then is taken back."""
+async def test_nothing_is_stored_while_erasures_are_unknown(own_redis: EmbeddedRedis, kv_redis: EmbeddedRedis) -> None:
+    """Data written before that is removed."""
     store = KvStore(
         RedisSettings(url=kv_redis.url),
         KvSettings(timeout_ms=5_000),
@@ -130,7 +128,7 @@ async def test_where_nobody_can_tell_what_was_erased_nothing_is_kept(
     with pytest.raises(StoreUnavailable, match="nobody tells"):
         store.save(session, {A: b"a"}, generation=0)
     assert keys(kv_redis.url) == set()
-    assert store.available, "the one of the KV is there"
+    assert store.available, "the KV Redis is available"
     own_redis.start()
     assert store.save(session, {A: b"a"}, generation=0) == 1
     store.close()

@@ -1,4 +1,4 @@
-"""The world's Kafka and Redis answer as real ones do (docs/testing.md): the same random programs, step by step."""
+"""The world's Kafka and Redis answer like real ones (docs/testing.md): the same random programs, step by step."""
 
 import asyncio
 import json
@@ -50,8 +50,9 @@ def in_the_world(seeds: range) -> dict[int, Any]:
 
 
 async def differing(world: Mapping[int, Any], bootstrap: str, attempt: int) -> dict[int, Any]:
-    """Return what a broker answers, of the programs of which it is something else. They run beside each other, each
-    with a topic and a group of its own."""
+    """Return a broker's answers for the programs in which they differ. The programs run in parallel, each with its own
+    topic and group.
+    """
     topics = {topic_of(seed, attempt): PARTITIONS for seed in world}
     await create_topics(KafkaSettings(bootstrap_servers=bootstrap), topics)
     admin, places = AIOKafkaAdminClient(bootstrap_servers=bootstrap), asyncio.Semaphore(AT_ONCE // attempt**2)
@@ -76,8 +77,8 @@ async def differing(world: Mapping[int, Any], bootstrap: str, attempt: int) -> d
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-async def test_the_worlds_kafka_answers_as_apache_kafka_does(kafka_broker: KafkaBroker) -> None:
-    """A program of which an answer came too late to be seen at its step is run again, with more time."""
+async def test_the_worlds_kafka_answers_like_apache_kafka(kafka_broker: KafkaBroker) -> None:
+    """A program with an answer that came too late for its step is run again, with more time."""
     world = await asyncio.to_thread(in_the_world, range(1, PROGRAMS + 1))
     for attempt in SETTLE_S:
         real = await differing(world, kafka_broker.bootstrap, attempt)
@@ -86,13 +87,13 @@ async def test_the_worlds_kafka_answers_as_apache_kafka_does(kafka_broker: Kafka
 
 
 def steps(chance: random.Random) -> list[list[Any]]:
-    """Commands as the product sends them, on a few keys; what is named in small letters is no command."""
+    """Commands as the product sends them, on a few keys; names in small letters are not commands."""
     made: list[list[Any]] = []
     for number in range(COMMANDS):
         key, queue = f"k{chance.randrange(4)}", f"l{chance.randrange(3)}"
         kv, value = f"{queue}:kv", str(chance.randrange(5_000))
         fields = [chance.choice("abcdefgh") * chance.choice((1, 1, 5, 9)) for _ in range(chance.randint(1, 4))]
-        limits = (7_200, 30, 5, 6)  # as workers/kv/store.py has them
+        limits = (7_200, 30, 5, 6)  # as in workers/kv/store.py
         opened = [["EVAL", OPEN, 1, kv, *fields], ["HSET", kv, *chain.from_iterable((name, value) for name in fields)]]
         choices = [
             ["EVAL", _APPEND, 2, queue, key, f"turn {number}", value, -8, 3_600],
@@ -126,7 +127,7 @@ def steps(chance: random.Random) -> list[list[Any]]:
 
 
 class Real:
-    """redis-server, and what ails it."""
+    """redis-server and its faults."""
 
     def __init__(self, url: str) -> None:
         self.client = redis.Redis.from_url(url)
@@ -144,7 +145,7 @@ class Real:
 
 
 class Worlds:
-    """The world's, and what ails it."""
+    """The world's Redis and its faults."""
 
     def __init__(self) -> None:
         self._redis = Redis(SimpleNamespace(now=0.0))  # type: ignore[arg-type]
@@ -155,7 +156,7 @@ class Worlds:
 
 
 def told(client: "redis.Redis[Any]", step: list[Any]) -> Any:
-    """Return the answer or the error's kind; of a quota's whether it is overdrawn, for how long the clocks say."""
+    """Return the answer or the kind of error; for a quota whether it is overdrawn and for how long."""
     try:
         if step[0] == "together":
             pipeline = client.pipeline()
@@ -172,10 +173,10 @@ def told(client: "redis.Redis[Any]", step: list[Any]) -> Any:
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(50))
-def test_the_worlds_redis_answers_as_redis_server_does(
+def test_the_worlds_redis_answers_like_redis_server(
     redis_server: Any, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for replaced in ("_run_command", "_name_to_func"):  # by the world's
+    for replaced in ("_run_command", "_name_to_func"):  # by the world's time
         monkeypatch.setattr(BaseFakeSocket, replaced, getattr(BaseFakeSocket, replaced))
     monkeypatch.setattr(ScriptingCommandsMixin, "_get_server_runtime", runtime_of)
     servers = Real(redis_server.url), Worlds()

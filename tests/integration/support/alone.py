@@ -1,4 +1,4 @@
-"""What a model says to somebody who is alone with it: no neighbour, no cache, no other conversation."""
+"""The model's answer to a single user: no neighbour, no cache, no other conversation."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -14,8 +14,9 @@ _GREEDY = Sampling(temperature=0.0)
 
 
 class Alone:
-    """One slot of the engine that `settings` name, and the prompts that a worker of these settings makes of a
-    conversation without FAQ entries."""
+    """One slot of the engine that `settings` name, and the prompts that a worker with these settings builds for a
+    conversation without FAQ entries.
+    """
 
     def __init__(self, settings: Settings) -> None:
         worker = settings.worker.model_copy(update={"slots": 1, "threads": 1})
@@ -44,7 +45,7 @@ class Alone:
                 output_ids=tuple(output_ids),
                 window_start=prompt.window_start or str(number),
             )
-            if turn.output_text:  # what says nothing is not remembered
+            if turn.output_text:  # an empty text is not remembered
                 turns.append(turn)
         return tuple(answers)
 

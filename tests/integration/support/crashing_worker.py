@@ -1,5 +1,6 @@
-"""`python -m tests.integration.support.crashing_worker`: a worker whose native code reads where nothing is, in the
-middle of its first answer."""
+"""`python -m tests.integration.support.crashing_worker`: a worker whose native code reads an invalid address during its
+first answer.
+"""
 
 import itertools
 import runpy
@@ -16,7 +17,7 @@ if __name__ == "__main__":
     decode, steps = NativeEngine.decode, itertools.count()
 
     def crash(engine: Any, rows: Sequence[DecodeRow]) -> list[int]:
-        if threading.current_thread().name == "engine" and next(steps) == STEPS:  # elsewhere its speed is measured
+        if threading.current_thread().name == "engine" and next(steps) == STEPS:  # its speed is measured elsewhere
             engine._functions.native_step(engine._handle, 1, 1, 1, 1, 0, None, None, None, None)
         return decode(engine, rows)
 

@@ -1,4 +1,6 @@
-"""Many clients in one event loop, each as cheap as its socket: some ask, some do not read, some knock and stay out."""
+"""Many clients in one event loop, each as cheap as its socket: some ask, some do not read, some connect and never start
+a session.
+"""
 
 import asyncio
 import json
@@ -42,7 +44,7 @@ _ESTABLISHED: Final = "01"  # in /proc/net/tcp
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What came of a question. `whole`: its deltas came in order, and are its text. `error` instead of an answer."""
+    """The result of a question. `whole`: its deltas came in order and form its text. `error` instead of an answer."""
 
     took_s: float
     source: str | None = None
@@ -60,7 +62,7 @@ class _Question:
 
 
 class Visitor:
-    """One connection. `lost_s` is when it ended, by the monotonic clock; None while it stands."""
+    """One connection. `lost_s` is when it ended, by the monotonic clock; None while it is open."""
 
     def __init__(self) -> None:
         self._dialogue = Dialogue(self._hear, self._lose)
@@ -87,7 +89,9 @@ class Visitor:
         return await question.heard
 
     async def come_back(self, url: str, rng: random.Random) -> float:
-        """Once the connection is lost: return as the protocol asks a client to. When, by the monotonic clock."""
+        """Reconnect after the connection is lost, as the protocol asks a client to; return when, by the monotonic
+        clock.
+        """
         await self._ended.wait()
         wait_s, ceiling_s = self._told_to_come_after_s, _BACKOFF_BASE_S
         while True:
@@ -139,7 +143,7 @@ class Crowd:
     visitors: list[Visitor] = field(default_factory=list)
 
     async def grow(self, count: int) -> None:
-        """So many are there from now on. Raises `ConnectFailed`."""
+        """Grow to this many visitors. Raises `ConnectFailed`."""
         while (missing := count - len(self.visitors)) > 0:
             fresh = [Visitor() for _ in range(min(_OPENING_TOGETHER, missing))]
             self.visitors += fresh
@@ -150,7 +154,7 @@ class Crowd:
         return sum(visitor.lost_s is not None for visitor in self.visitors)
 
     async def ask_each(self, text: str, *, within_s: float, rng: random.Random) -> list[Heard]:
-        """Every visitor one question, each at a time of its own."""
+        """Ask one question from every visitor, each at its own time."""
 
         async def later(visitor: Visitor, after_s: float) -> Heard:
             await asyncio.sleep(after_s)
@@ -173,11 +177,11 @@ async def crowd(service: Service, count: int) -> AsyncIterator[Crowd]:
         people.close()
 
 
-# --- one who does not read
+# --- a client that does not read
 
 
 async def small_socket(service: Service) -> socket.socket:
-    """A connection that holds little on its way: whoever does not read is felt by the gateway at once."""
+    """Return a connection with small buffers, so that the gateway notices immediately that the client does not read."""
     host, _, port = service.address.partition(":")
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_048)
@@ -188,7 +192,7 @@ async def small_socket(service: Service) -> socket.socket:
 
 
 class DeafClient:
-    """Shakes hands, and reads nothing after it."""
+    """Completes the handshake and reads nothing after it."""
 
     def __init__(self, sock: socket.socket, protocol: ClientProtocol) -> None:
         self._sock = sock
@@ -213,7 +217,7 @@ class DeafClient:
 
     @property
     def port(self) -> int:
-        """Its own."""
+        """Its own port."""
         return int(self._sock.getsockname()[1])
 
     async def _flush(self) -> None:
@@ -224,8 +228,9 @@ class DeafClient:
 
 
 def ports_held(service: Service) -> set[int]:
-    """The clients' ports of the connections that the service has not given up. One that it has ended while the client
-    did not read is the system's alone: of this its client hears nothing."""
+    """Return the client ports of connections that the service still has. A connection that it closed while the client
+    did not read belongs to the kernel alone; the client does not learn of it.
+    """
     own = f":{int(service.address.rpartition(':')[2]):04X}"
     rows = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
     return {
@@ -233,7 +238,7 @@ def ports_held(service: Service) -> set[int]:
     }
 
 
-# --- those who knock and do not come in
+# --- clients that connect and never start a session
 
 Feed = Callable[[asyncio.StreamWriter], Awaitable[None]]
 UPGRADE: Final = (
@@ -244,7 +249,7 @@ CLIENT_HELLO: Final = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(ra
 
 
 async def say_nothing(writer: asyncio.StreamWriter) -> None:
-    """A TCP connection alone."""
+    """Open a TCP connection only."""
 
 
 async def speak_tls(writer: asyncio.StreamWriter) -> None:
@@ -256,12 +261,12 @@ async def ask_half(writer: asyncio.StreamWriter) -> None:
 
 
 async def upgrade_only(writer: asyncio.StreamWriter) -> None:
-    """And no `session.start`."""
+    """Upgrade without `session.start`."""
     writer.write(UPGRADE)
 
 
 async def drip(writer: asyncio.StreamWriter) -> None:
-    """A byte of the request's head a second."""
+    """Send one byte of the request's head a second."""
     for at in range(len(UPGRADE)):
         writer.write(UPGRADE[at : at + 1])
         await asyncio.sleep(1)
@@ -271,7 +276,7 @@ KNOCKS: Final[tuple[Feed, ...]] = (say_nothing, speak_tls, ask_half, upgrade_onl
 
 
 async def knock(service: Service, feed: Feed) -> float:
-    """Seconds from the connection to its end by the gateway."""
+    """Return the seconds from the connection to its close by the gateway."""
     host, _, port = service.address.partition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     began = time.monotonic()

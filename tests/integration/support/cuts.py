@@ -1,4 +1,4 @@
-"""Clients that lose their socket in the middle of an answer, and go on."""
+"""Clients that lose their socket during an answer, and resume."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ WHOLE = ("incomplete", "max_output_tokens", "model")
 
 @dataclass(slots=True)
 class Cut:
-    """What a client has when its socket breaks."""
+    """A client's state when its socket breaks."""
 
     session_id: str
     event_id: str
@@ -35,7 +35,7 @@ class Cut:
         return any(event["type"] == "response.done" for event in self.seen)
 
     async def resume(self, gateway: Service, **fields: Any) -> Answer:
-        """Go on there; what all connections were told makes one answer."""
+        """Resume there; the messages of all connections form one answer."""
         async with Client.connect(gateway.ws, self.form, session_id=self.session_id, cursor=self.cursor) as client:
             began = client.events[0]
             assert began["recovered"] is (self.cursor is not None)
@@ -49,7 +49,7 @@ class Cut:
             return client.check(self.event_id)
 
     async def move_and_lose_in(self, seconds: float, gateway: Service) -> None:
-        """Go on there, and lose that socket too."""
+        """Resume there, and lose that socket too."""
         async with Client.connect(gateway.ws, self.form, session_id=self.session_id, cursor=self.cursor) as client:
             assert client.events[0]["recovered"] is (self.cursor is not None)
             await asyncio.sleep(seconds)
@@ -60,7 +60,7 @@ class Cut:
 async def ask_and_lose(
     gateway: Service, after: int, form: Form = JSON, *, event_id: str = "asked", **fields: Any
 ) -> Cut:
-    """Ask, and lose the socket after so many events (0: as soon as the question is sent)."""
+    """Ask, and lose the socket after this many events (0: immediately after the question is sent)."""
     async with Client.connect(gateway.ws, form) as client:
         session_id = client.session_id
         await client.create(QUESTION, event_id=event_id, **{"max_output_tokens": TOKENS, **fields})
@@ -72,7 +72,7 @@ async def ask_and_lose(
 
 
 async def ask_and_lose_in(seconds: float, gateway: Service, form: Form) -> Cut:
-    """Ask, and lose the socket that long after, wherever the answer is."""
+    """Ask, and lose the socket after this time, wherever the answer is."""
     async with Client.connect(gateway.ws, form) as client:
         await client.create(QUESTION, event_id="asked", max_output_tokens=TOKENS)
         await asyncio.sleep(seconds)

@@ -1,5 +1,6 @@
-"""`python -m tests.integration.support.deadly_worker`: a worker that one question kills, a moment after it is taken
-on."""
+"""`python -m tests.integration.support.deadly_worker`: a worker that one question kills, a moment after it
+is accepted.
+"""
 
 import asyncio
 import os
@@ -10,7 +11,7 @@ from typing import Any, Final
 from workers.intake.prepare import Preparer
 
 DEADLY: Final = "the question that kills"
-# Long enough that what came with it is in flight.
+# Long enough that requests read with it are in flight.
 _LIVES_S: Final = 0.3
 
 

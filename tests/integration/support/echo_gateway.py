@@ -1,4 +1,4 @@
-"""Sends back whatever it is sent, over sockets served as the gateway's are: `echo_gateway.py PORT`, until a signal.
+"""Echo each message over sockets served like the gateway's: `echo_gateway.py PORT`, until a signal.
 
 The one difference from the gateway's defaults is `max_message_bytes`: Autobahn's largest message is 16 MiB.
 """
@@ -24,7 +24,7 @@ async def echo(socket: ServerConnection) -> None:
             if socket.protocol.state is State.OPEN:
                 send_frames(socket, [data.encode() if isinstance(data, str) else data], text=text)
     except ConnectionClosed:
-        pass  # many cases end so
+        pass  # many cases end like this
 
 
 async def serve(stop: asyncio.Event) -> None:

@@ -1,4 +1,4 @@
-"""A client that does one thing as often as it can, whatever it is told: from an address and with a token of its own."""
+"""A client that repeats one request as often as it can and ignores refusals, with its own address and token."""
 
 import asyncio
 import itertools
@@ -18,7 +18,7 @@ from tests.support.system import Service
 Flood = Literal["delete", "feedback", "handoff", "resume", "token"]
 FLOODS: Final[tuple[Flood, ...]] = ("delete", "feedback", "handoff", "resume", "token")
 
-# Over a few connections that stand; or each over one of its own, which costs the machine more than what is said.
+# Over a few open connections, or each over a new one, which costs the machine more than the message.
 OFTEN_PER_S: Final = 400.0
 ANEW_PER_S: Final = 50.0
 _CONNECTIONS: Final = 4
@@ -31,7 +31,7 @@ _SAYS: Final[dict[Flood, dict[str, Any]]] = {
 
 
 class Nuisance:
-    """`heard` counts what it is told, errors by their code."""
+    """`heard` counts the received messages, errors by their code."""
 
     def __init__(self, gateway: Service, flood: Flood, *, address: str, token: Callable[[], str]) -> None:
         self._gateway = gateway
@@ -44,7 +44,7 @@ class Nuisance:
         self.sent = 0
 
     async def run(self, seconds: float, rng: random.Random) -> None:
-        """An open loop: each at its own time, answered or not."""
+        """Open loop: send each at its own time, answered or not."""
         loop = asyncio.get_running_loop()
         until, due = loop.time() + seconds, loop.time()
         anew = self._flood not in _SAYS
@@ -63,7 +63,7 @@ class Nuisance:
         task.add_done_callback(self._busy.discard)
 
     async def _opened(self, sockets: AsyncExitStack) -> ClientConnection:
-        """A session that stands; what it is told is counted."""
+        """Open a session; count what it receives."""
         socket = await sockets.enter_async_context(self._connect())
         await socket.send(json.dumps({"type": "session.start", "token": self._token()}))
         await socket.recv()
@@ -90,7 +90,7 @@ class Nuisance:
             await socket.send(json.dumps(_SAYS[self._flood]))
 
     async def _anew(self) -> None:
-        """A connection for one thing."""
+        """Open a connection for one request."""
         name = f"flood-{next(self._names)}"
         start: dict[str, Any] = {"type": "session.start", "token": self._token()}
         if self._flood == "resume":

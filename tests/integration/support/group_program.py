@@ -1,7 +1,7 @@
-"""Random steps of a consumer group's members, request by request: who joins, asks for its share, commits, leaves, dies.
+"""Random steps of a consumer group's members, request by request: join, sync, commit, leave, die.
 
-Which of several followers leads next is a broker's free choice. So a step names no member by its id: it takes one by
-what it is (`Member.looks`), and says of each whether it leads.
+The broker freely chooses the next leader among several followers. So a step names no member by its id: it selects one
+by its state (`Member.looks`), and reports for each whether it leads.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from aiokafka.protocol.group import HeartbeatRequest, JoinGroupRequest, LeaveGro
 
 _PATIENT_MS: Final = 600_000
 _BRIEF_MS: Final = 4_000
-_AFTERWARDS_S: Final = 6.0  # what is brief is over by then
+_AFTERWARDS_S: Final = 6.0  # a short interval is over by that time
 _LONG_NOTE: Final = "n" * 5_000
 _ID_REQUIRED: Final = 79
 _AGAIN_S: Final = 0.2
@@ -27,7 +27,7 @@ _ROUNDS: Final = 3
 
 
 class Member:
-    """One member with a connection of its own: what it was told last, and the request of it that waits."""
+    """One member with its own connection: its last answer, and its pending request."""
 
     def __init__(self, instance: str | None) -> None:
         self.instance = instance
@@ -42,15 +42,16 @@ class Member:
 
     @property
     def looks(self) -> Any:
-        """Return what a broker knows of it, but for its id."""
+        """Return a broker's knowledge of it, without its id."""
         waits = self.waiting[0] if self.waiting else ""
         told = not self.leads, self.generation, not self.id, len(self.everybody)
         return *told, waits, self.instance or "", self.protocol, self.patience_ms, self.session_ms
 
 
 class Group:
-    """The steps. Each returns what members were told meanwhile: `awaited` says how many answers there should be each
-    time, `told` how many there were. What is to wait has arrived after `settle_s`."""
+    """The steps. Each returns the answers that members got during it: `awaited` is the expected number, `told` the
+    actual one. A request that should wait has arrived after `settle_s`.
+    """
 
     def __init__(
         self, chance: random.Random, topic: str, options: dict[str, Any], settle_s: float, awaited: Iterable[int]
@@ -73,7 +74,7 @@ class Group:
             await asyncio.sleep(_AGAIN_S)
 
     async def stop(self) -> list[Any]:
-        """Return what is told at last."""
+        """Return the last answers."""
         seen = await self._settled()
         for member in self._members:
             await self._part(member)
@@ -99,7 +100,7 @@ class Group:
     async def _ask(self, client: AIOKafkaClient | None, request: Any) -> Any:
         assert client is not None, "it is connected"
         found = await client.send(client.get_random_node(), FindCoordinatorRequest(self._group, 0))
-        while found.error_code:  # the first time of all the topic of the offsets is made
+        while found.error_code:  # the first use creates the offsets topic
             await asyncio.sleep(_AGAIN_S)
             found = await client.send(client.get_random_node(), FindCoordinatorRequest(self._group, 0))
         return await client.send(found.coordinator_id, request)
@@ -108,14 +109,14 @@ class Group:
         member.waiting = what, asyncio.get_running_loop().create_task(self._ask(member.client, request))
 
     def _free(self, *, known: bool = False) -> Member | None:
-        """Return one whose connection is free; with `known` one that has an id."""
+        """Return a member whose connection is free; with `known` one that has an id."""
         free = sorted((each for each in self._members if each.waiting is None), key=lambda member: member.looks)
         number = self._chance.random()
         free = [each for each in free if each.id or not known]
         return free[int(number * len(free))] if free else None
 
     async def _settled(self) -> list[Any]:
-        """Wait until whatever is answered is; return it."""
+        """Wait until every answerable request is answered; return the answers."""
         waiting, awaited = [member.waiting[1] for member in self._members if member.waiting], next(self._awaited, 0)
         with suppress(TimeoutError):
             for answer in islice(asyncio.as_completed(waiting, timeout=_LONG_S), awaited):
@@ -143,12 +144,12 @@ class Group:
     # --- steps
 
     async def join(self) -> Any:
-        """Have one join, or join anew, now and then with other metadata."""
+        """Make one member join or rejoin, now and then with other metadata."""
         member, changed = self._free(), self._chance.random() < 0.3
         if member is None:
             return None
         member.protocol = b"changed" if changed and member.protocol == b"as ever" else b"as ever"
-        forgets = member.instance is not None and self._chance.random() < 0.5  # as one that was started again
+        forgets = member.instance is not None and self._chance.random() < 0.5  # as after a restart
         if forgets:
             member.id, member.generation, member.leads, member.everybody = "", -1, False, []
         self._join(member)
@@ -161,7 +162,7 @@ class Group:
         self._send(member, "join", request)
 
     async def sync(self) -> Any:
-        """Have one ask for its share, or say what each one's is."""
+        """Make one member sync, or as leader send each member's assignment."""
         member, off = self._free(known=True), self._chance.choice((0, 0, 0, 0, 1))
         if member is None:
             return None
@@ -174,7 +175,7 @@ class Group:
         self._send(member, "sync", request)
 
     async def together(self) -> Any:
-        """Have all join and ask for their shares, until each has its own."""
+        """Make all members join and sync until each has its assignment."""
         seen = [await self._settled()]
         for _ in range(_ROUNDS):
             left = [member for member in self._members if member.waiting is None]
@@ -216,12 +217,12 @@ class Group:
         return await self._ask(self._admin, OffsetFetchRequest(self._group, [(self._topic, [0, 1, 2])]))
 
     async def leave(self) -> Any:
-        """Have one leave; it may come again as a new one."""
+        """Make one member leave; it may return as a new one."""
         member = self._free(known=True)
         return None if member is None else await self._leave(member, member.client)
 
     async def expel(self) -> Any:
-        """Have one that waits be told to leave by another connection."""
+        """Make a waiting member be removed by a request on another connection."""
         waiting = sorted((each for each in self._members if each.waiting and each.id), key=lambda each: each.looks)
         number = self._chance.random()
         return await self._leave(waiting[int(number * len(waiting))], self._admin) if waiting else None
@@ -234,18 +235,18 @@ class Group:
         return code, seen
 
     async def reconnect(self) -> Any:
-        """Have one lose its connection, and with it the answer that it waits for."""
+        """Make one member lose its connection, and with it the answer that it waits for."""
         member = self._chance.choice(sorted(self._members, key=lambda each: each.looks))
         await self._part(member)
         await self._connect(member)
         return await self._settled()
 
     async def die(self) -> Any:
-        """Have one of a whole group fall silent for longer than its session."""
+        """Make one member of a complete group silent for longer than its session."""
         return await self._silent("session_ms", self.heartbeat)
 
     async def be_late(self) -> Any:
-        """Have one join anew, and the others stay away for longer than a rebalance waits."""
+        """Make one member rejoin while the others stay away for longer than the rebalance timeout."""
         return await self._silent("patience_ms", self.join)
 
     async def _silent(self, what: str, then: Callable[[], Awaitable[Any]]) -> Any:
@@ -261,7 +262,7 @@ class Group:
         return [*seen, await then(), await self._settled()]
 
     async def nobody(self) -> Any:
-        """Speak to the group as one that is no member."""
+        """Send requests to the group as a non-member."""
         codes = [await self._commit(3, "nobody", 0, 1, "")]
         requests = (
             HeartbeatRequest(self._group, 3, "nobody"),

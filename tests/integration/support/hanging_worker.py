@@ -1,5 +1,6 @@
 """`python -m tests.integration.support.hanging_worker`: a worker whose device hangs at the first decode of an answer;
-where `HOLDS_ALL` is set in the environment, in a call that does not let go of the interpreter either."""
+if `HOLDS_ALL` is set in the environment, in a call that does not release the GIL.
+"""
 
 import os
 import re
@@ -18,7 +19,7 @@ def hang(self: object, rows: object) -> list[int]:
     sys.stdout.write(HANGS + "\n")
     sys.stdout.flush()
     if HOLDS_ALL in os.environ:
-        re.match(r"(a+)+$", "a" * 64 + "b")  # longer than the world stands, and no other thread runs meanwhile
+        re.match(r"(a+)+$", "a" * 64 + "b")  # practically for ever, and no other thread runs during it
     threading.Event().wait()
     return []
 
@@ -26,6 +27,8 @@ def hang(self: object, rows: object) -> list[int]:
 if __name__ == "__main__":
     decode = FakeEngine.decode
     FakeEngine.decode = lambda *given: (  # type: ignore[method-assign]
-        hang(*given) if threading.current_thread().name == "engine" else decode(*given)  # else: its speed is measured
+        hang(*given)
+        if threading.current_thread().name == "engine"
+        else decode(*given)  # otherwise its speed is measured
     )
     runpy.run_module("workers", run_name="__main__")

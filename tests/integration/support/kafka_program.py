@@ -1,7 +1,7 @@
-"""Random programs of Kafka's clients, to be run by a real broker and by the world's: `run` returns what each step saw.
+"""Random programs of Kafka client requests, run by a real broker and by the world's: `run` returns each step's answers.
 
-A step waits for the one before, so a broker has no choice in what it answers. Run as a program, with the seeds as its
-arguments, it takes the world's broker and prints a line of JSON a seed.
+A step waits for the one before, so the broker's answers are determined. Run as a program with seeds as arguments, it
+uses the world's broker and prints a line of JSON per seed.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ def topic_of(seed: int, attempt: int = 1) -> str:
 
 
 def _batch(producer: int, sequence: int, values: list[bytes], timestamp_ms: int) -> bytes:
-    """Return a batch of an idempotent producer, as it goes over the wire."""
+    """Return a batch of an idempotent producer in wire format."""
     builder = DefaultRecordBatchBuilder(2, 0, 0, producer, 0, sequence, 1 << 20)
     for offset, value in enumerate(values):
         builder.append(offset, timestamp_ms, None, value, [])
@@ -41,8 +41,9 @@ def _batch(producer: int, sequence: int, values: list[bytes], timestamp_ms: int)
 
 
 class Program:
-    """A producer, a reader and a group, and what has been done by them. `delete` has a partition begin at an offset;
-    for the others see `Group`."""
+    """A producer, a reader and a group, and their state. `delete` makes a partition begin at an offset; for the others
+    see `Group`.
+    """
 
     def __init__(
         self, seed: int, topic: str, bootstrap: str, delete: Delete, *, settle_s: float, awaited: Iterable[int] = ()
@@ -52,7 +53,7 @@ class Program:
         options = {"bootstrap_servers": bootstrap, "request_timeout_ms": 120_000}
         self._options, self._delete, self._settle_s = options, delete, settle_s
         self._ends = [0] * PARTITIONS
-        self._first_ms = int(time.time() * 1_000)  # retention leaves it alone
+        self._first_ms = int(time.time() * 1_000)  # retention does not touch it
         self._sequences: dict[tuple[int, int], int] = {}
         self.group = Group(self.chance, topic, options, settle_s, awaited)
 
@@ -120,7 +121,7 @@ class Program:
         return [value.decode() for value in values]
 
     async def repeat(self) -> Any:
-        """Send a batch of another producer, some a second time, some out of their order."""
+        """Send a batch of another producer, some a second time, some out of order."""
         place = self._some()
         producer = 900_000 + self.chance.randrange(2)
         key = producer, place.partition
@@ -143,7 +144,7 @@ class Program:
         return self._reader._client.cluster.leader_for_partition(place)
 
     async def fetch(self) -> Any:
-        """Ask for so many bytes from anywhere."""
+        """Fetch this many bytes from any offset."""
         place, size = self._some(), self.chance.choice((1, 100, 300, 1_000_000))
         start = self.chance.randint(0, self._ends[place.partition] + 1)
         request = FetchRequest(0, 0, 1_000_000, 0, [(self.topic, [(place.partition, start, size)])])
@@ -163,7 +164,7 @@ class Program:
         return response and list(response.topics[0][1][0][1:3]), await self.ends()
 
     async def trim(self) -> Any:
-        """Have what is old be deleted."""
+        """Delete old records."""
         place = self._some()
         offset = self.chance.randint(0, self._ends[place.partition])
         await self._delete(place, offset)

@@ -1,4 +1,4 @@
-"""A store on a real Redis, and another client that sees and plants."""
+"""A store on a real Redis, and another client that inspects and plants keys."""
 
 import shutil
 import time
@@ -23,7 +23,7 @@ A, B, C, SYSTEM, FAQ = (bytes([n]) * 16 for n in b"\x00\xffC\x0a\x7b")
 
 @dataclass
 class Bench:
-    """A store, and another client that sees and plants."""
+    """A store, and another client that inspects and plants keys."""
 
     url: str
     session: SessionKey
@@ -36,7 +36,7 @@ class Bench:
         self.kv = self.session.of("kv")
 
     def store(self, *, retry_after_ms: float = 50.0, **kv: Any) -> KvStore:
-        # The default suits a machine that has a core for each of its processes.
+        # The default suits a machine with one core for each process.
         store = KvStore(
             self.settings,
             KvSettings(**{"timeout_ms": 5_000} | kv),
@@ -78,7 +78,7 @@ def bench(redis_server: Any, make_bench: MakeBench) -> Bench:
 
 @pytest.fixture
 def own_redis() -> Iterator[EmbeddedRedis]:
-    """One that the test may fill."""
+    """A Redis that the test may fill."""
     with EmbeddedRedis(binary=shutil.which("redis-server"), max_memory_mb=32) as server:
         yield server
 
@@ -86,12 +86,12 @@ def own_redis() -> Iterator[EmbeddedRedis]:
 def load(
     store: KvStore, session: SessionKey, names: Sequence[bytes], shared: Sequence[bytes] = ()
 ) -> dict[bytes, bytes]:
-    """All that a load gives."""
+    """Return every block of a load."""
     return {name: value for some in store.load(session, names, shared) for name, value in some.items()}
 
 
 def until_back(store: KvStore) -> int:
-    """What the thread does while it has nothing else to do; how often it has tried."""
+    """Do what the thread does while idle; return how often it has tried."""
     until, tries = time.monotonic() + 30, 0
     while not store.available:
         assert time.monotonic() < until

@@ -1,4 +1,4 @@
-"""Everywhere that a customer's words could come out, besides the topics and keys that are there to hold them."""
+"""Every output where a customer's words could appear, apart from the topics and keys meant to contain them."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -13,8 +13,9 @@ PAGES = ("/metrics", "/health", "/ready")
 
 
 async def outlets(system: System) -> dict[str, str]:
-    """What each process has logged and shows on its pages; each topic's keys and headers, traces and dead letters'
-    metadata among them, and the values where these are no requests; what Redis' keys are called."""
+    """Return each process's logs and pages; each topic's keys and headers, including traces and dead letters' metadata,
+    and values that are no requests; the names of Redis keys.
+    """
     told = {f"log of {service.log.name}": service.log.read_text() for service in system.services}
     for service in system.services:
         for path in PAGES:
@@ -32,7 +33,7 @@ async def outlets(system: System) -> dict[str, str]:
 
 
 async def everything(system: System) -> dict[str, list[object]]:
-    """Each topic's records, all that there are now; by the topic's name without its prefix."""
+    """Return all current records of each topic, by the topic's name without its prefix."""
     topics = list(system.topics)
     async with AIOKafkaConsumer(*topics, bootstrap_servers=system.bootstrap, auto_offset_reset="earliest") as consumer:
         records = await Tap(consumer).to_the_end()
@@ -43,7 +44,7 @@ async def everything(system: System) -> dict[str, list[object]]:
 
 
 def leaks(told: Mapping[str, str], words: Iterable[str]) -> list[tuple[str, str]]:
-    """Which of the words stand where, as they are or as JSON, Python or MessagePack would write them."""
+    """Return which of the words appear where, literally or as JSON, Python or MessagePack would encode them."""
     wanted = [(word, {word, json.dumps(word)[1:-1], repr(word)[1:-1], repr(word.encode())[2:-1]}) for word in words]
     return [(place, word) for place, text in told.items() for word, forms in wanted if any(f in text for f in forms)]
 

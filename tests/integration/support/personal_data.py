@@ -1,6 +1,6 @@
-"""Fifty things that customers write of themselves, and the ways in which their words reach a gateway.
+"""Fifty kinds of personal data that customers write, and the ways in which their words reach a gateway.
 
-None is anybody's: numbers of documentations and test cards, example domains, made-up names.
+All are fictitious: numbers of documentations and test cards, example domains, made-up names.
 """
 
 import json

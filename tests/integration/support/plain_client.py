@@ -1,4 +1,4 @@
-"""Asks one question, as someone would who has read docs/protocol.md and nothing else: plain_client.py URL QUESTION
+"""Asks one question, like a user who has read only docs/protocol.md: plain_client.py URL QUESTION
 
 Prints each delta as it comes, and then the response as JSON.
 """

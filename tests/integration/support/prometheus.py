@@ -20,7 +20,7 @@ _ASK_S: Final = 5.0
 
 
 def program(name: str) -> str:
-    """Without it the test fails and says what to type."""
+    """Return its path; without it the test fails and names the command to type."""
     found = shutil.which(name)
     if found is None:
         pytest.fail(f"{name} is missing. Type: apt-get install --no-install-recommends prometheus", pytrace=False)
@@ -29,7 +29,7 @@ def program(name: str) -> str:
 
 @dataclass(slots=True)
 class Prometheus:
-    """Of these addresses, by job. What it stores lies in `folder`."""
+    """Scrapes these addresses, by job. It stores its data in `folder`."""
 
     folder: Path
     addresses: Mapping[str, Sequence[str]]
@@ -59,7 +59,7 @@ class Prometheus:
         assert began, log.read_text()
 
     def ask(self, expr: str) -> list[dict[str, Any]]:
-        """The series of an instant query that have a value; none while it does not answer."""
+        """Return the series of an instant query that have a value; none while it does not answer."""
         query = urllib.parse.urlencode({"query": expr})
         try:
             with open_page(f"http://127.0.0.1:{self.port}/api/v1/query?{query}", timeout_s=_ASK_S) as page:

@@ -1,4 +1,4 @@
-"""Use Redis as a gateway and as a worker do: every command that either needs."""
+"""Use Redis like a gateway and a worker: every command that either needs."""
 
 import pytest
 
@@ -28,7 +28,7 @@ async def use_as_gateway(secured: Secured, session: SessionKey) -> None:
     assert await history.append(
         session, Turn(request_id="r1", user="q", output_text="a", source="model", asked_unix_ms=1)
     )
-    assert await history.turns(session, limit=5, before_unix_ms=2)  # an answer is fetched, or gone on from
+    assert await history.turns(session, limit=5, before_unix_ms=2)  # an answer is fetched or resumed
     assert await history.delete(session, generation=ERASED) == ERASED
     assert await history.generation(session) == ERASED
     alice = Caller(session, "alice")
@@ -37,7 +37,7 @@ async def use_as_gateway(secured: Secured, session: SessionKey) -> None:
         await quotas.charge_shared("ask", alice)
     await quotas.close()
     places = Places(settings)
-    for number, request_id in enumerate(("r3", "r4")):  # the first one's time is over by the second's
+    for number, request_id in enumerate(("r3", "r4")):  # the first one has expired when the second comes
         now = {"now_unix_ms": number * 10, "until_unix_ms": number * 10 + 10}
         claimed = await places.claim(session, request_id, number, staying=(), **now)
         assert claimed[:2] == (number, "moved" if number else "new")

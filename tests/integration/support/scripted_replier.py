@@ -1,4 +1,4 @@
-"""A worker's stand-in in the test's own event loop: every question says itself how it is to be answered."""
+"""A replacement for a worker in the test's event loop: each question specifies its own answer."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,7 +19,7 @@ _BATCH_BYTES: Final = 900_000
 
 
 class Script(msgspec.Struct, frozen=True):
-    """An answer as its question asks for it: so many deltas of so many characters, one every so many seconds."""
+    """An answer as its question specifies: this many deltas of this many characters, one every this many seconds."""
 
     deltas: int
     chars: int
@@ -32,7 +32,7 @@ class Script(msgspec.Struct, frozen=True):
 
 @asynccontextmanager
 async def answering(system: System) -> AsyncIterator[None]:
-    """Whatever is asked is answered by its script. It reports nothing, so that a gateway sends it everything."""
+    """Answer each question by its script. It sends no reports, so a gateway sends it everything."""
     names = system.kafka_settings.topics
     topics = [names.requests(bucket) for bucket in BUCKETS]
     async with (
