@@ -1,4 +1,4 @@
-"""A real Chromium against a scripted gateway. Without Chromium the tests fail and say how to install it."""
+"""A real Chromium against a scripted gateway. Without Chromium the tests fail and name the command that installs it."""
 
 import os
 import shutil

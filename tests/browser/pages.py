@@ -1,4 +1,4 @@
-"""What the browser's tests are given, and what each does in a page."""
+"""Shared data of the browser tests, and their common steps in a page."""
 
 from collections.abc import Awaitable, Callable
 
@@ -9,6 +9,6 @@ OpenChat = Callable[..., Awaitable[Page]]
 
 
 async def ask(page: Page, question: str = "?") -> None:
-    """Type it, and send it as soon as the answer before it is done."""
+    """Type the text, and send it when the previous answer is done."""
     await page.get_by_label("Your question").fill(question)
     await page.get_by_role("button", name="Send").click()

@@ -1,6 +1,6 @@
-"""Texts that would run in a page that took them for markup, for a link, for a template or for code.
+"""Texts that would run in a page that interprets them as markup, a link, a template or code.
 
-Each sets `window.pwned` if it runs. None holds an empty line, so each is shown as one paragraph.
+Each sets `window.pwned` if it runs. None contains an empty line, so each is shown as one paragraph.
 """
 
 RUN = "window.pwned=1"

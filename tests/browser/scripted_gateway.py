@@ -58,7 +58,7 @@ M = TypeVar("M", bound=ClientMessage)
 
 @dataclass(frozen=True, kw_only=True)
 class Script:
-    """How one question is answered. Deltas are named by their `seq`."""
+    """The scripted answer to one question. Deltas are named by their `seq`."""
 
     deltas: tuple[str, ...] = ()
     source: Source = "model"
@@ -85,7 +85,7 @@ class Script:
 
 @dataclass(slots=True)
 class Session:
-    """A conversation: everything ever said in it, and who listens at the moment. A cursor is an index into `log`."""
+    """A conversation: all its messages, and its current listeners. A cursor is an index into `log`."""
 
     id: str
     log: list[ServerMessage] = field(default_factory=list)
@@ -164,10 +164,10 @@ class ScriptedGateway:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    # --- what a test does with it ---------------------------------------------------------------------------------
+    # --- used by tests ---------------------------------------------------------------------------------------------
 
     async def expect(self, kind: type[M], count: int = 1) -> list[M]:
-        """The messages of one kind, once there are `count`."""
+        """Return the messages of one kind, once there are `count`."""
         async with self._arrived:
             await self._arrived.wait_for(lambda: len(self.all(kind)) >= count)
         return self.all(kind)
@@ -177,7 +177,7 @@ class ScriptedGateway:
 
     @property
     def starts(self) -> list[SessionStart]:
-        """One for each connection there has been."""
+        """Return one `session.start` for each connection so far."""
         return self.all(SessionStart)
 
     def release(self) -> None:
@@ -191,7 +191,7 @@ class ScriptedGateway:
             await session.send(message)
 
     def fall_silent(self) -> None:
-        """Cut every open line without a close, as a sleeping phone or a forgetful NAT does. New ones are served."""
+        """Drop every open connection without a close, like a sleeping phone or a NAT timeout. New ones are served."""
         for session in self.sessions.values():
             if session.connection is not None:
                 self.silent.add(session.connection)
@@ -302,7 +302,7 @@ class ScriptedGateway:
 
 
 async def reattach(session: Session, event_id: str, running: Running) -> None:
-    """The answer from its beginning: what there is of it as one delta."""
+    """Send the answer from its beginning: the text so far as one delta."""
     running.next_seq = 0
     await session.send(ResponseCreated(response_id=running.response_id, event_id=event_id, bucket="short"))
     if running.text:
@@ -318,7 +318,7 @@ def delta_of(session: Session, running: Running, *, offset: int, text: str) -> R
 
 
 async def answer(session: Session, event_id: str, running: Running, script: Script) -> None:
-    """Plays a script to its end, whether anyone listens or not."""
+    """Play a script to its end, with or without listeners."""
     if script.waits_to_confirm:
         await running.released.wait()
     await session.say(ResponseCreated(response_id=running.response_id, event_id=event_id, bucket="short"))
@@ -353,7 +353,7 @@ def ending(running: Running, script: Script, text: str) -> Answer:
     )
 
 
-# --- the terminal's client
+# --- the terminal client
 
 HOUR_MS = 3_600_000
 
@@ -363,7 +363,7 @@ def url_of(gateway: ScriptedGateway) -> str:
 
 
 def client_of(gateway: ScriptedGateway) -> AsyncReplyline:
-    """Patient beyond any test."""
+    """Return a client with more patience than any test needs."""
     return AsyncReplyline(url_of(gateway), codec="chat.v1.json", patience_s=2 * HOUR_MS)
 
 

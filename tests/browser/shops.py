@@ -1,4 +1,4 @@
-"""Pages as shops have them, with the one script tag that puts the chat on them."""
+"""Shop pages with the single script tag that adds the chat."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ OLD_BROWSER = """
 
 @dataclass(frozen=True, kw_only=True)
 class Shop:
-    """A page, and the browser that opens it."""
+    """A page, and the browser options that open it."""
 
     style: str = ""
     body: str = "<h1>Shop</h1><p>Woven in one piece.</p>"
@@ -51,7 +51,7 @@ class Shop:
 
 
 def screen(width: int, height: int) -> dict[str, Any]:
-    """Return the options of a browser with a screen of so many px."""
+    """Return the options of a browser with a screen of this many px."""
     return {"viewport": {"width": width, "height": height}}
 
 

@@ -14,7 +14,7 @@ MODEL_MS = 60_000  # two cores that others use too
 
 
 async def lengths(page: Page, number: int) -> list[int]:
-    """The lengths that answer `number` has on the page, until its badge stands under it."""
+    """Record the lengths that answer `number` has on the page, until its badge is shown."""
     answer = page.get_by_role("article", name="Answer").nth(number)
     badge = answer.locator(".badge")
     seen: list[int] = []
@@ -26,7 +26,7 @@ async def lengths(page: Page, number: int) -> list[int]:
 
 
 async def test_a_question_in_the_page_is_answered_by_the_model(running: Running, open_chat: OpenChat) -> None:
-    """Text grows, then come badge, grounding and timings; `open_chat` fails on any violation of the page's policy."""
+    """Text grows, then badge, grounding and timings appear; `open_chat` fails on any violation of the page's policy."""
     page = await open_chat(running.gateways[0].page)
     await ask(page, "How do I return an item?")
     answer = page.get_by_role("article", name="Answer")
@@ -41,7 +41,7 @@ async def test_a_question_in_the_page_is_answered_by_the_model(running: Running,
     await expect(answer.locator(".facts")).to_contain_text(re.compile("smollm2", re.IGNORECASE))
 
 
-async def test_the_conversation_goes_on_and_can_be_stopped(running: Running, open_chat: OpenChat) -> None:
+async def test_the_conversation_continues_and_can_be_stopped(running: Running, open_chat: OpenChat) -> None:
     page = await open_chat(running.gateways[0].page)
     await ask(page, "Where is my order?")
     answers = page.get_by_role("article", name="Answer")

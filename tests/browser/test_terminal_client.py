@@ -1,5 +1,6 @@
-"""The terminal's client when its gateway goes away, falls silent or refuses. With something to ask it reconnects before
-the time that the gateway gave, and no wait is endless."""
+"""The terminal client when its gateway goes away, is silent or refuses. It reconnects before the announced time if it
+has a question, and every wait is bounded.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -34,7 +35,7 @@ NOT_NOW = ErrorDetail(type="server_error", code="history_unavailable", message="
 
 
 class Forgetful(ScriptedGateway):
-    """Refuses to erase, or the next so many times cuts the socket in place of erasing or cancelling."""
+    """Refuses to erase, or cuts the socket the next few times instead of erasing or cancelling."""
 
     def __init__(self, *, refusal: ErrorDetail | None = None, cuts: int = 0) -> None:
         super().__init__()
@@ -54,7 +55,7 @@ class Forgetful(ScriptedGateway):
 
 
 @pytest.mark.timeout(20)
-async def test_a_question_that_is_asked_meanwhile_is_answered_at_once(gateway: ScriptedGateway) -> None:
+async def test_a_question_asked_during_a_reconnect_is_answered_immediately(gateway: ScriptedGateway) -> None:
     async with client_of(gateway) as client:
         await gateway.expect(SessionStart)
         await gateway.close_for(4001, reconnect_after_ms=HOUR_MS)
@@ -66,7 +67,7 @@ async def test_a_question_that_is_asked_meanwhile_is_answered_at_once(gateway: S
 
 
 @pytest.mark.timeout(20)
-async def test_a_gateway_without_room_is_asked_again_when_it_says(
+async def test_a_full_gateway_is_retried_at_the_time_it_names(
     gateway: ScriptedGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slept: list[float] = []
@@ -93,7 +94,7 @@ async def test_a_gateway_without_room_is_asked_again_when_it_says(
 
 
 @pytest.mark.timeout(20)
-async def test_an_unfinished_answer_goes_on_elsewhere_at_once(gateway: ScriptedGateway) -> None:
+async def test_an_unfinished_answer_resumes_elsewhere_immediately(gateway: ScriptedGateway) -> None:
     gateway.scripts["?"] = Script(deltas=("Half, ", "and whole."), pause_before=1)
     async with client_of(gateway) as client:
         asking = asyncio.create_task(ask(client))
@@ -117,13 +118,13 @@ async def by_chat(gateway: ScriptedGateway) -> None:
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("type_it", [by_ask, by_chat])
-async def test_an_answer_that_another_gateway_tells_otherwise_is_printed_whole_on_a_line_of_its_own(
+async def test_an_answer_with_another_text_after_a_resume_is_printed_whole_on_a_new_line(
     gateway: ScriptedGateway,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     type_it: Callable[[ScriptedGateway], Awaitable[None]],
 ) -> None:
-    """Nobody reads the words of two answers as one."""
+    """Texts of two answers are never joined into one."""
     monkeypatch.setattr("ops.client.chat.AsyncReplyline", partial(AsyncReplyline, codec="chat.v1.json"))
     gateway.can_resume = False
     gateway.scripts["?"] = Script(deltas=("Half of the mod", " and no more."), pause_before=1)
@@ -141,7 +142,7 @@ async def test_an_answer_that_another_gateway_tells_otherwise_is_printed_whole_o
 
 
 @pytest.mark.timeout(20)
-async def test_a_gateway_that_says_that_it_goes_is_asked_nothing_more(gateway: ScriptedGateway) -> None:
+async def test_a_client_sends_no_question_to_a_gateway_that_announced_its_end(gateway: ScriptedGateway) -> None:
     async with client_of(gateway) as client:
         await gateway.expect(SessionStart)
         await gateway.broadcast(SessionClosing(reason="shutdown", reconnect_after_ms=HOUR_MS))
@@ -151,7 +152,7 @@ async def test_a_gateway_that_says_that_it_goes_is_asked_nothing_more(gateway: S
 
 
 @pytest.mark.timeout(20)
-async def test_what_a_going_gateway_refuses_is_asked_elsewhere(gateway: ScriptedGateway) -> None:
+async def test_a_question_refused_by_a_draining_gateway_is_sent_to_another(gateway: ScriptedGateway) -> None:
     gateway.scripts["?"] = Script(refusal=GOING)
     async with client_of(gateway) as client:
         asking = asyncio.create_task(ask(client))
@@ -163,7 +164,7 @@ async def test_what_a_going_gateway_refuses_is_asked_elsewhere(gateway: Scripted
 
 
 @pytest.mark.timeout(20)
-async def test_a_person_is_asked_for_and_an_answer_rated(gateway: ScriptedGateway) -> None:
+async def test_a_person_is_requested_and_an_answer_rated(gateway: ScriptedGateway) -> None:
     async with client_of(gateway) as client:
         assert await client.hand_off() == client.handoff
         assert (await client.rate("r", "up")).rating == "up"
@@ -175,7 +176,7 @@ async def test_a_person_is_asked_for_and_an_answer_rated(gateway: ScriptedGatewa
 
 
 @pytest.mark.timeout(20)
-async def test_a_command_that_there_is_not_is_not_asked_as_a_question(
+async def test_an_unknown_command_is_not_sent_as_a_question(
     gateway: ScriptedGateway, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "typed").write_text("/persons\n/quit\n")
@@ -188,7 +189,7 @@ async def test_a_command_that_there_is_not_is_not_asked_as_a_question(
 
 
 @pytest.mark.timeout(20)
-async def test_where_the_history_cannot_be_erased_it_is_said_in_a_line_and_the_conversation_goes_on() -> None:
+async def test_a_failed_erasure_is_reported_in_one_line_and_the_conversation_continues() -> None:
     console = Console(width=200)
     async with Forgetful(refusal=NOT_NOW).serve() as gateway, client_of(gateway) as client:
         with console.capture() as capture:
@@ -198,7 +199,7 @@ async def test_where_the_history_cannot_be_erased_it_is_said_in_a_line_and_the_c
 
 
 @pytest.mark.timeout(20)
-async def test_an_erasure_is_asked_for_again_where_the_socket_was_lost_before_its_answer() -> None:
+async def test_an_erasure_is_repeated_if_the_socket_was_lost_before_its_answer() -> None:
     console = Console(width=200)
     async with Forgetful(cuts=1).serve() as gateway, client_of(gateway) as client:
         with console.capture() as capture:
@@ -209,7 +210,7 @@ async def test_an_erasure_is_asked_for_again_where_the_socket_was_lost_before_it
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("can_resume", [True, False])
-async def test_a_cancel_is_said_again_where_the_socket_was_lost_with_it(can_resume: bool) -> None:
+async def test_a_cancel_is_repeated_if_the_socket_was_lost_with_it(can_resume: bool) -> None:
     async with Forgetful(cuts=1).serve() as gateway, client_of(gateway) as client:
         gateway.can_resume = can_resume
         gateway.scripts["?"] = Script(deltas=("Half, ", "and whole."), pause_before=1)
@@ -222,7 +223,7 @@ async def test_a_cancel_is_said_again_where_the_socket_was_lost_with_it(can_resu
 
 
 @pytest.mark.timeout(20)
-async def test_where_the_first_of_its_gateways_does_not_answer_the_next_is_asked(gateway: ScriptedGateway) -> None:
+async def test_the_next_gateway_is_used_if_the_first_does_not_answer(gateway: ScriptedGateway) -> None:
     nobody = "ws://127.0.0.1:1/ws"
     async with AsyncReplyline(nobody, url_of(gateway), codec="chat.v1.json") as client:
         assert (await client.answer("?")).output_text == "You asked: ?"
@@ -232,7 +233,7 @@ async def test_where_the_first_of_its_gateways_does_not_answer_the_next_is_asked
 
 
 @pytest.mark.timeout(20)
-async def test_a_person_whom_nobody_asked_for_settles_no_erasure() -> None:
+async def test_an_unrequested_handoff_message_completes_no_erasure() -> None:
     async with Forgetful(refusal=NOT_NOW).serve() as gateway, client_of(gateway) as client:
         erasing = asyncio.create_task(client.erase())
         await gateway.broadcast(HandoffCreated(handoff_id="handoff_0", reason="fallbacks", created_at=5))
@@ -242,7 +243,7 @@ async def test_a_person_whom_nobody_asked_for_settles_no_erasure() -> None:
 
 
 @pytest.mark.timeout(20)
-async def test_who_waits_for_an_erasure_hears_that_the_connection_has_ended_for_good() -> None:
+async def test_a_caller_waiting_for_an_erasure_gets_an_error_when_the_connection_ends_for_good() -> None:
     async with (
         Forgetful(cuts=1).serve() as gateway,
         AsyncReplyline(url_of(gateway), codec="chat.v1.json", patience_s=0) as client,
@@ -263,7 +264,7 @@ async def test_who_waits_for_an_erasure_hears_that_the_connection_has_ended_for_
         ("ws:///ws", "hostname isn't provided"),
     ],
 )
-async def test_an_address_that_is_none_is_bad_input(url: str, wrong: str) -> None:
+async def test_an_invalid_address_is_bad_input(url: str, wrong: str) -> None:
     with pytest.raises(SettingsError, match=wrong) as raised:
         async with AsyncReplyline(url):
             pass
@@ -272,7 +273,7 @@ async def test_an_address_that_is_none_is_bad_input(url: str, wrong: str) -> Non
 
 
 @pytest.mark.timeout(20)
-async def test_a_question_refused_without_its_name_ends_after_another_try(gateway: ScriptedGateway) -> None:
+async def test_a_question_refused_without_its_id_ends_after_another_try(gateway: ScriptedGateway) -> None:
     gateway.scripts["?"] = Script(refusal=NOT_NOW, names_refused=False)
     async with client_of(gateway) as client:
         with pytest.raises(Refused):
@@ -282,7 +283,7 @@ async def test_a_question_refused_without_its_name_ends_after_another_try(gatewa
 
 
 @pytest.mark.timeout(20)
-async def test_half_a_character_is_replaced(gateway: ScriptedGateway) -> None:
+async def test_half_a_surrogate_pair_is_replaced(gateway: ScriptedGateway) -> None:
     request = ResponseCreate(
         event_id=new_event_id(), input="A parcel \ud83d", stop=("\ud83d",), metadata={"\ude00": "\ud83d\udce6"}
     )

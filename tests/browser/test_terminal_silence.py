@@ -1,4 +1,4 @@
-"""The terminal's client at a gateway that falls silent: it waits for a bounded time, then opens another connection."""
+"""The terminal client at a silent gateway: it waits for a bounded time, then opens another connection."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -24,7 +24,7 @@ from tests.support.system import eventually
 
 @dataclass(slots=True)
 class Still:
-    """Takes the WebSocket and says nothing."""
+    """Accepts the WebSocket and sends nothing."""
 
     url: str = ""
     opened: int = 0
@@ -46,7 +46,7 @@ class Still:
 
 
 @pytest.mark.timeout(20)
-async def test_a_gateway_that_stands_still_after_the_handshake_is_given_up_and_its_socket_closed(
+async def test_a_gateway_silent_after_the_handshake_is_given_up_and_its_socket_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("shared.client.socket._OPEN_S", 0.3)
@@ -59,7 +59,7 @@ async def test_a_gateway_that_stands_still_after_the_handshake_is_given_up_and_i
 
 
 @pytest.mark.timeout(20)
-async def test_a_gateway_that_stands_still_does_not_outlast_the_patience_of_who_comes_back(
+async def test_a_silent_gateway_does_not_exceed_the_patience_of_a_reconnecting_client(
     gateway: ScriptedGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gateway.scripts["?"] = Script(deltas=("Half, ", "and whole."), pause_before=1)
@@ -77,7 +77,7 @@ async def test_a_gateway_that_stands_still_does_not_outlast_the_patience_of_who_
 
 
 @pytest.mark.timeout(20)
-async def test_an_answer_goes_on_over_another_socket_where_the_first_has_fallen_silent(
+async def test_an_answer_resumes_over_another_socket_when_the_first_falls_silent(
     gateway: ScriptedGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shared.client.socket._SLACK_S", 0.2)
@@ -92,7 +92,7 @@ async def test_an_answer_goes_on_over_another_socket_where_the_first_has_fallen_
 
 
 @pytest.mark.timeout(20)
-async def test_who_has_no_patience_is_told_that_nothing_was_heard(
+async def test_a_client_without_patience_reports_the_silence(
     gateway: ScriptedGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shared.client.socket._SLACK_S", 0.1)
@@ -115,7 +115,7 @@ async def test_a_socket_that_only_pings_is_kept(gateway: ScriptedGateway, monkey
 
 
 @pytest.mark.timeout(20)
-async def test_a_question_on_a_silent_line_is_asked_again_on_another(
+async def test_a_question_on_a_silent_connection_is_repeated_on_another(
     gateway: ScriptedGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shared.client.session._SILENCE_S", 0.2)
@@ -129,10 +129,8 @@ async def test_a_question_on_a_silent_line_is_asked_again_on_another(
 
 
 @pytest.mark.timeout(20)
-async def test_a_gateway_that_is_slow_but_alive_is_waited_for(
-    gateway: ScriptedGateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Any frame counts."""
+async def test_a_slow_but_live_gateway_is_waited_for(gateway: ScriptedGateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any frame counts as a sign of life."""
     monkeypatch.setattr("shared.client.session._SILENCE_S", 0.5)
     gateway.scripts["?"] = Script(deltas=("Well.",), waits_to_confirm=True)
     async with client_of(gateway) as client:

@@ -1,4 +1,4 @@
-"""What a customer sees of one question and its answer."""
+"""A customer's view of one question and its answer."""
 
 from playwright.async_api import expect
 
@@ -46,7 +46,7 @@ async def test_stop_cancels_the_answer_and_keeps_what_was_written(
     await expect(page.get_by_label("Your question")).to_be_focused()
 
 
-async def test_an_answer_says_where_it_came_from_and_what_cut_it(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
+async def test_an_answer_shows_its_source_and_what_cut_it(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
     text = ("It is half",)
     said = {
         "AI answer": Script(deltas=text),
@@ -66,7 +66,7 @@ async def test_an_answer_says_where_it_came_from_and_what_cut_it(gateway: Script
 async def test_the_help_entry_behind_an_answer_can_be_opened_and_is_not_shown_twice(
     gateway: ScriptedGateway, open_chat: OpenChat
 ) -> None:
-    """Where it is the answer itself its question stands there alone."""
+    """If the entry is the answer itself, only its question is shown there."""
     gateway.scripts["model"] = Script(deltas=("You have a month.",), grounding=(RETURNS,))
     gateway.scripts["faq"] = Script(deltas=(RETURNS.answer,), source="faq", grounding=(RETURNS,))
     page = await open_chat()
@@ -80,7 +80,7 @@ async def test_the_help_entry_behind_an_answer_can_be_opened_and_is_not_shown_tw
     await expect(answer.get_by_text(RETURNS.answer)).to_have_count(1)
 
 
-async def test_timings_are_there_on_demand(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
+async def test_timings_are_shown_on_demand(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
     gateway.scripts["?"] = Script(deltas=("An answer.",))
     page = await open_chat()
     await ask(page, "?")
@@ -108,7 +108,7 @@ async def test_a_refused_question_can_be_asked_again(gateway: ScriptedGateway, o
     assert first.event_id != second.event_id
 
 
-async def test_what_failed_is_told_and_asked_again_only_where_that_may_help(
+async def test_a_failure_is_shown_and_a_retry_offered_only_if_it_may_help(
     gateway: ScriptedGateway, open_chat: OpenChat
 ) -> None:
     gateway.scripts["long"] = Script(refusal=TOO_LONG)
@@ -124,7 +124,7 @@ async def test_what_failed_is_told_and_asked_again_only_where_that_may_help(
     await expect(failed.get_by_role("button", name="Try again")).to_be_enabled()
 
 
-async def test_a_question_that_is_too_long_stays_in_the_box_whole_until_it_is_shortened(
+async def test_an_overlong_question_stays_in_the_input_until_it_is_shortened(
     gateway: ScriptedGateway, open_chat: OpenChat
 ) -> None:
     page = await open_chat()
@@ -189,7 +189,7 @@ STORED = (
 TURNS = "Object.keys(sessionStorage).find((key) => key.startsWith('replyline:turns:'))"
 
 
-async def test_what_another_script_has_stored_in_place_of_the_conversation_is_left_out(
+async def test_data_stored_by_another_script_in_place_of_the_conversation_is_ignored(
     gateway: ScriptedGateway, open_chat: OpenChat
 ) -> None:
     page = await open_chat()

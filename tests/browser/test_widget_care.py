@@ -1,4 +1,4 @@
-"""What a customer does when an answer is not enough: rates it, or asks for a person."""
+"""A customer rates an answer or asks for a person."""
 
 from playwright.async_api import expect
 
@@ -17,7 +17,7 @@ UNKNOWN = ErrorDetail(
 )
 
 
-async def test_an_answer_is_rated_by_keyboard_rated_anew_and_the_rating_stays_over_a_reload(
+async def test_an_answer_is_rated_by_keyboard_rated_again_and_the_rating_survives_a_reload(
     gateway: ScriptedGateway, open_chat: OpenChat
 ) -> None:
     page = await open_chat()
@@ -37,7 +37,7 @@ async def test_an_answer_is_rated_by_keyboard_rated_anew_and_the_rating_stays_ov
     await expect(page.get_by_role("button", name="Not helpful")).to_have_attribute("aria-pressed", "true")
 
 
-async def test_a_rating_that_is_not_taken_is_taken_back(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
+async def test_a_refused_rating_is_undone(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
     gateway.rating_refusal = UNKNOWN
     page = await open_chat()
     await ask(page)
@@ -46,9 +46,7 @@ async def test_a_rating_that_is_not_taken_is_taken_back(gateway: ScriptedGateway
     await expect(page.get_by_role("button", name="Helpful", exact=True)).to_have_attribute("aria-pressed", "false")
 
 
-async def test_only_what_is_finished_and_says_something_can_be_rated(
-    gateway: ScriptedGateway, open_chat: OpenChat
-) -> None:
+async def test_only_a_finished_answer_with_text_can_be_rated(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
     gateway.scripts["busy"] = Script(deltas=("Later.",), source="busy")
     gateway.scripts["handoff"] = Script(deltas=("A person.",), source="handoff")
     gateway.scripts["?"] = Script(deltas=("Half ", "whole."), pause_before=1)
@@ -65,7 +63,7 @@ async def test_only_what_is_finished_and_says_something_can_be_rated(
     await expect(thumbs).to_have_count(1)
 
 
-async def test_who_asks_for_a_person_is_told_in_his_language_and_again_after_a_reload(
+async def test_a_requested_person_is_confirmed_in_the_customers_language_and_after_a_reload(
     gateway: ScriptedGateway, open_chat: OpenChat
 ) -> None:
     page = await open_chat(locale="zh-CN")
@@ -81,7 +79,7 @@ async def test_who_asks_for_a_person_is_told_in_his_language_and_again_after_a_r
     await expect(page.get_by_text("A person has been asked to take over.")).to_be_visible()
 
 
-async def test_where_nobody_could_be_asked_nothing_is_claimed_and_it_can_be_tried_again(
+async def test_a_failed_request_for_a_person_is_not_confirmed_and_can_be_repeated(
     gateway: ScriptedGateway, open_chat: OpenChat
 ) -> None:
     gateway.handoff_refusal = FAILED
@@ -94,14 +92,16 @@ async def test_where_nobody_could_be_asked_nothing_is_claimed_and_it_can_be_trie
     await expect(page.get_by_text("A person has been asked")).to_be_visible()
 
 
-async def test_after_fallbacks_a_person_is_asked_without_a_click(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
+async def test_after_fallbacks_a_person_is_requested_without_a_click(
+    gateway: ScriptedGateway, open_chat: OpenChat
+) -> None:
     page = await open_chat()
     await expect(page.get_by_text("Connected")).to_be_visible()
     await gateway.broadcast(HandoffCreated(handoff_id="handoff_fedcba9876543210", reason="fallbacks", created_at=5))
     await expect(page.get_by_text("We could not answer well just now")).to_be_visible()
 
 
-async def test_a_person_who_was_asked_for_while_a_gateway_goes_is_asked_for_at_the_next_at_once(
+async def test_a_person_requested_from_a_draining_gateway_is_requested_from_the_next_immediately(
     gateway: ScriptedGateway, open_chat: OpenChat
 ) -> None:
     page = await open_chat()
@@ -113,7 +113,7 @@ async def test_a_person_who_was_asked_for_while_a_gateway_goes_is_asked_for_at_t
     await expect(page.get_by_text("A person has been asked")).to_be_visible()
 
 
-async def test_where_no_person_is_offered_there_is_no_button_and_a_new_chat_has_no_hand_off(
+async def test_without_people_there_is_no_button_and_a_new_chat_has_no_hand_off(
     gateway: ScriptedGateway, open_chat: OpenChat
 ) -> None:
     page = await open_chat()

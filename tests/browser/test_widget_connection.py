@@ -1,4 +1,4 @@
-"""What a customer sees when the line is bad: nothing lost, nothing twice."""
+"""A customer's view of a bad connection: nothing is lost and nothing shown twice."""
 
 import asyncio
 
@@ -27,7 +27,7 @@ def watch_sockets(page: Page) -> list[WebSocket]:
 
 
 @pytest.mark.parametrize("can_resume", [True, False], ids=["resumed", "not-resumed"])
-async def test_after_a_lost_socket_the_same_answer_goes_on_and_is_shown_once(
+async def test_after_a_lost_socket_the_same_answer_resumes_and_is_shown_once(
     gateway: ScriptedGateway, open_chat: OpenChat, *, can_resume: bool
 ) -> None:
     gateway.can_resume = can_resume
@@ -41,9 +41,9 @@ async def test_after_a_lost_socket_the_same_answer_goes_on_and_is_shown_once(
     await expect(answer).to_contain_text("AI answer")
     await expect(answer.locator(".prose")).to_have_text("".join(PARTS))
     assert len({request.event_id for request in asked}) == 1
-    assert len(await gateway.expect(ResponseCreate, len(asked))) == len(asked), "what goes on is not asked for again"
+    assert len(await gateway.expect(ResponseCreate, len(asked))) == len(asked), "a running answer is not repeated"
     assert gateway.num_computed == 1
-    assert len(gateway.starts) == 2  # repeated deltas are no gap, so nothing was asked for again
+    assert len(gateway.starts) == 2  # repeated deltas are no gap, so the page requested nothing again
 
 
 async def test_a_resumed_session_names_its_id_and_the_last_event_that_arrived(
@@ -83,7 +83,7 @@ async def test_a_ping_is_answered(gateway: ScriptedGateway, open_chat: OpenChat)
     await gateway.expect(Pong)
 
 
-async def test_a_closing_gateway_is_left_alone_for_as_long_as_it_asks(
+async def test_the_client_reconnects_to_a_closing_gateway_no_earlier_than_asked(
     gateway: ScriptedGateway, open_chat: OpenChat
 ) -> None:
     page = await open_chat()
@@ -99,10 +99,12 @@ async def test_a_closing_gateway_is_left_alone_for_as_long_as_it_asks(
     await expect(page.get_by_text("Connected")).to_be_visible()
 
 
-async def test_a_gateway_that_goes_before_there_is_a_session_keeps_no_question(
+async def test_a_gateway_that_drains_before_a_session_began_keeps_no_question(
     gateway: ScriptedGateway, open_chat: OpenChat
 ) -> None:
-    """It says so at once, also to who has not begun; the question goes to another, and waits for no hang-up."""
+    """It announces its end immediately, even without a session; the question goes to another gateway without waiting
+    for the close.
+    """
     gateway.can_resume = False
     gateway.heartbeat_s = 3_600.0
     gateway.scripts[QUESTION] = Script(deltas=PARTS, drop_before=1)
@@ -116,9 +118,7 @@ async def test_a_gateway_that_goes_before_there_is_a_session_keeps_no_question(
     assert gateway.farewell is None
 
 
-async def test_a_gateway_without_room_is_asked_again_when_it_says(
-    gateway: ScriptedGateway, open_chat: OpenChat
-) -> None:
+async def test_a_full_gateway_is_retried_at_the_time_it_names(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
     page = await open_chat()
     await expect(page.get_by_text("Connected")).to_be_visible()
     await page.clock.install()
@@ -135,7 +135,9 @@ async def test_a_gateway_without_room_is_asked_again_when_it_says(
     await expect(page.get_by_text("Connected")).to_be_visible()
 
 
-async def test_a_terminal_close_is_not_answered_by_reconnecting(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
+async def test_the_client_does_not_reconnect_after_a_terminal_close(
+    gateway: ScriptedGateway, open_chat: OpenChat
+) -> None:
     page = await open_chat()
     sockets = watch_sockets(page)
     await page.clock.install()
@@ -161,7 +163,7 @@ async def test_a_question_asked_while_a_gateway_is_away_does_not_wait_for_it(
     await expect(page.get_by_role("article", name="Answer")).to_contain_text(f"You asked: {QUESTION}")
 
 
-async def test_a_question_is_said_to_be_kept_where_one_is_open(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
+async def test_an_offline_question_is_shown_as_kept(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
     page = await open_chat()
     await expect(page.get_by_text("Connected")).to_be_visible()
     kept = page.get_by_text("your question is kept")
@@ -173,7 +175,7 @@ async def test_a_question_is_said_to_be_kept_where_one_is_open(gateway: Scripted
     await expect(kept).to_be_visible()
 
 
-async def test_who_asks_at_once_does_so_within_200_ms_and_not_all_together(
+async def test_a_client_with_a_question_reconnects_within_200_ms_with_jitter(
     gateway: ScriptedGateway, open_chat: OpenChat
 ) -> None:
     page = await open_chat()
@@ -192,7 +194,7 @@ async def test_who_asks_at_once_does_so_within_200_ms_and_not_all_together(
     await expect(page.get_by_role("article", name="Answer")).to_contain_text(f"You asked: {QUESTION}")
 
 
-async def test_an_unfinished_answer_goes_on_at_once_where_its_gateway_goes(
+async def test_an_unfinished_answer_resumes_immediately_when_its_gateway_ends(
     gateway: ScriptedGateway, open_chat: OpenChat
 ) -> None:
     gateway.scripts[QUESTION] = Script(deltas=PARTS, pause_before=2)
@@ -207,15 +209,15 @@ async def test_an_unfinished_answer_goes_on_at_once_where_its_gateway_goes(
     assert gateway.num_computed == 1
 
 
-async def test_a_gateway_that_says_that_it_goes_is_asked_nothing_more(
+async def test_a_client_sends_no_question_to_a_gateway_that_announced_its_end(
     gateway: ScriptedGateway, open_chat: OpenChat
 ) -> None:
-    """It hangs up and asks elsewhere; also what was on its way when the gateway said so, and was refused."""
+    """It closes the connection and asks elsewhere, including questions that were in transit and refused."""
     page = await open_chat()
     await expect(page.get_by_text("Connected")).to_be_visible()
     await gateway.broadcast(SessionClosing(reason="shutdown", reconnect_after_ms=3_600_000))
     await gateway.broadcast(Ping())
-    await gateway.expect(Pong)  # it has read what came before
+    await gateway.expect(Pong)  # it has read the earlier messages
     await ask(page, QUESTION)
     await expect(page.get_by_role("article", name="Answer")).to_contain_text(f"You asked: {QUESTION}")
     kinds = [type(message) for message in gateway.received]
@@ -245,7 +247,7 @@ async def test_a_question_withdrawn_while_offline_is_never_sent(gateway: Scripte
     assert gateway.all(ResponseCreate) == []
 
 
-async def test_a_chat_ended_while_offline_is_erased_before_anything_new_is_asked(
+async def test_a_chat_ended_while_offline_is_erased_before_the_next_question(
     gateway: ScriptedGateway, open_chat: OpenChat
 ) -> None:
     page = await open_chat()
@@ -263,7 +265,7 @@ async def test_a_chat_ended_while_offline_is_erased_before_anything_new_is_asked
     assert [start.session_id for start in gateway.starts] == [None, "session-1", None]
 
 
-async def test_a_token_is_asked_for_at_each_connect_and_never_stands_in_the_url(
+async def test_a_token_is_requested_at_each_connect_and_never_put_in_the_url(
     gateway: ScriptedGateway, open_chat: OpenChat
 ) -> None:
     page = await open_chat()

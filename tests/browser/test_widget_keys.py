@@ -1,4 +1,6 @@
-"""Keys: an input method's are left to it, and those typed into the chat are kept from the page's shortcuts."""
+"""Keys: those of an input method reach only the input method, and keys typed into the chat do not trigger the page's
+shortcuts.
+"""
 
 import pytest
 from playwright.async_api import Page, expect
@@ -13,7 +15,7 @@ COMPOSING: dict[str, dict[str, object]] = {
     "most browsers": {"isComposing": True},
     "Safari": {"isComposing": False, "keyCode": 229, "which": 229},
 }
-# Shortcuts of pages: in the bubbling phase, as libraries listen, and in the capturing phase, which ends at the chat.
+# A page's shortcuts: in the bubbling phase, as libraries listen, and in the capturing phase, which ends at the chat.
 SHORTCUTS = """() => {
   window.heard = [];
   window.captured = [];
@@ -33,7 +35,7 @@ async def open_panel(page: Page) -> None:
 
 
 async def press_while_composing(page: Page, key: str, flags: dict[str, object]) -> bool:
-    """Return whether the chat left the key to the input method."""
+    """Return whether the chat ignored the key, so that the input method gets it."""
     untouched: bool = await page.get_by_label("Your question").evaluate(
         """(input, init) => {
             for (const type of ['compositionstart', 'compositionend']) input.dispatchEvent(new CompositionEvent(type));
@@ -45,7 +47,7 @@ async def press_while_composing(page: Page, key: str, flags: dict[str, object]) 
 
 
 @pytest.mark.parametrize("browser_kind", COMPOSING)
-async def test_a_key_of_an_input_method_neither_sends_nor_stops_nor_closes(
+async def test_an_input_methods_key_neither_sends_nor_stops_nor_closes(
     gateway: ScriptedGateway, open_chat: OpenChat, browser_kind: str
 ) -> None:
     gateway.scripts["forever"] = Script(deltas=("On ", "and on"), pause_before=1)
@@ -64,7 +66,7 @@ async def test_a_key_of_an_input_method_neither_sends_nor_stops_nor_closes(
     assert [request.input for request in gateway.all(ResponseCreate)] == ["forever"]
 
 
-async def test_nothing_typed_into_the_chat_reaches_the_shortcuts_of_the_page(
+async def test_keys_typed_into_the_chat_do_not_reach_the_pages_shortcuts(
     gateway: ScriptedGateway, open_chat: OpenChat
 ) -> None:
     async with foreign_site(SHOPS["plain"].page(gateway.origin)) as url:
@@ -81,7 +83,7 @@ async def test_nothing_typed_into_the_chat_reaches_the_shortcuts_of_the_page(
         await page.keyboard.press("Escape")
         await expect(page.get_by_role("button", name="Open chat")).to_be_focused()
         assert await page.evaluate("heard") == []
-        # A listener that captures at the window comes first: it sees a text field, as for any other.
+        # A capturing listener on the window runs first: it sees a text field, as for any other.
         captured = await page.evaluate("captured")
         assert captured[0] == ["REPLYLINE-CHAT", True]
         assert captured[-1] == ["REPLYLINE-CHAT", False]
@@ -90,7 +92,7 @@ async def test_nothing_typed_into_the_chat_reaches_the_shortcuts_of_the_page(
         assert "keydown s" in await page.evaluate("heard")
 
 
-async def test_the_pages_own_controls_in_the_chat_keep_their_keys(
+async def test_the_pages_own_controls_in_the_chat_receive_their_keys(
     gateway: ScriptedGateway, open_chat: OpenChat
 ) -> None:
     script = f'<script type="module" src="{gateway.origin}/widget/replyline-chat.js"></script>'
@@ -104,7 +106,7 @@ async def test_the_pages_own_controls_in_the_chat_keep_their_keys(
         assert "keydown s" in await page.evaluate("heard")
 
 
-async def test_the_browsers_own_shortcuts_are_left_alone(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
+async def test_the_browsers_own_shortcuts_keep_working(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
     async with foreign_site(SHOPS["plain"].page(gateway.origin)) as url:
         page = await open_chat(url)
         await open_panel(page)

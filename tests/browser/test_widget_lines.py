@@ -1,4 +1,4 @@
-"""Lines that die without a close, refusals without a name, text that no encoding can carry."""
+"""Connections that die without a close, refusals without an id, and text that cannot be encoded."""
 
 import pytest
 from playwright.async_api import expect
@@ -26,10 +26,10 @@ PAGE_EVENTS = {
 
 
 @pytest.mark.parametrize("said", SAYS)
-async def test_a_message_on_a_silent_line_is_sent_again_on_a_new_one(
+async def test_a_message_on_a_silent_connection_is_repeated_on_another(
     gateway: ScriptedGateway, open_chat: OpenChat, said: str
 ) -> None:
-    """Within 3 s, and under the same event_id; the heartbeat would notice after 50 s."""
+    """It is sent within 3 s and with the same event_id; the heartbeat would notice after 50 s."""
     gateway.scripts["forever"] = Script(deltas=("On ", "and on"), pause_before=1)
     page = await open_chat()
     await ask(page, "First")
@@ -49,7 +49,7 @@ async def test_a_message_on_a_silent_line_is_sent_again_on_a_new_one(
     await gateway.expect(kind, 2 if said == "question" else 1)
 
 
-async def test_a_gateway_that_is_slow_but_alive_keeps_its_line(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
+async def test_a_slow_but_live_gateway_keeps_its_connection(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
     page = await open_chat()
     await expect(page.get_by_text("Connected")).to_be_visible()
     gateway.scripts[QUESTION] = Script(deltas=("Well.",), waits_to_confirm=True)
@@ -65,7 +65,7 @@ async def test_a_gateway_that_is_slow_but_alive_keeps_its_line(gateway: Scripted
     await expect(page.get_by_role("article", name="Answer")).to_contain_text("Well.")
 
 
-async def test_a_gateway_that_stays_silent_is_asked_less_and_less_often(
+async def test_a_silent_gateway_is_retried_with_growing_intervals(
     gateway: ScriptedGateway, open_chat: OpenChat
 ) -> None:
     page = await open_chat()
@@ -83,7 +83,7 @@ async def test_a_gateway_that_stays_silent_is_asked_less_and_less_often(
 
 
 @pytest.mark.parametrize("event", PAGE_EVENTS)
-async def test_an_answer_goes_on_after_the_page_has_slept(
+async def test_an_answer_resumes_after_the_page_has_slept(
     gateway: ScriptedGateway, open_chat: OpenChat, event: str
 ) -> None:
     gateway.scripts[QUESTION] = Script(deltas=("On ", "and on."), pause_before=1)
@@ -101,7 +101,7 @@ async def test_an_answer_goes_on_after_the_page_has_slept(
     await expect(answer).to_contain_text("On and on.")
 
 
-async def test_a_glance_at_another_tab_costs_no_connection(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
+async def test_a_short_look_at_another_tab_costs_no_connection(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
     page = await open_chat()
     await expect(page.get_by_text("Connected")).to_be_visible()
     sockets = watch_sockets(page)
@@ -111,7 +111,7 @@ async def test_a_glance_at_another_tab_costs_no_connection(gateway: ScriptedGate
     assert sockets == []
 
 
-async def test_a_page_kept_for_the_back_button_holds_no_connection(
+async def test_a_page_in_the_back_forward_cache_holds_no_connection(
     gateway: ScriptedGateway, open_chat: OpenChat
 ) -> None:
     page = await open_chat()
@@ -124,8 +124,8 @@ async def test_a_page_kept_for_the_back_button_holds_no_connection(
     await expect(page.get_by_text("Connected")).to_be_visible()
 
 
-async def test_a_question_refused_without_its_name_ends(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
-    """It is sent once more first: the refusal may have been of another message."""
+async def test_a_question_refused_without_its_id_ends(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
+    """It is sent once more first, because the refusal may have been for another message."""
     gateway.scripts[QUESTION] = Script(refusal=UNREADABLE, names_refused=False)
     page = await open_chat()
     await ask(page, QUESTION)
@@ -135,7 +135,7 @@ async def test_a_question_refused_without_its_name_ends(gateway: ScriptedGateway
     assert [request.input for request in gateway.all(ResponseCreate)] == [QUESTION, QUESTION, "And now?"]
 
 
-async def test_half_a_character_is_replaced(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
+async def test_half_a_surrogate_pair_is_replaced(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
     page = await open_chat()
     await page.evaluate("delete String.prototype.toWellFormed")
     await page.get_by_label("Your question").evaluate("(input) => (input.value = 'A parcel 📦?'.slice(0, 10) + ' 📦')")

@@ -1,4 +1,4 @@
-"""What a model, help pages, a server or another customer wrote is text in the chat, even if it looks like markup."""
+"""Text from a model, help pages, a server or another customer is shown as text, even if it resembles markup."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from tests.browser.static_site import foreign_site
 from tests.support.reliability import Reliability
 
 PART = 20
-SURROGATES = [0xD83D, *b"<img src=x onerror=window.pwned=1>", 0xDC00]  # UTF-16, and neither half has its other
+SURROGATES = [0xD83D, *b"<img src=x onerror=window.pwned=1>", 0xDC00]  # UTF-16 surrogates without their other half
 
 OTHER_ELEMENTS = """() => {
   const ours = 'ARTICLE P DIV FOOTER SPAN BUTTON DETAILS SUMMARY DL DT DD svg path'.split(' ');
@@ -58,12 +58,12 @@ IS_SHOWN_AS_PLANTED = """(units) => {
 
 
 def typed(number: int, payload: str) -> str:
-    """As much of it as the input takes: 4,000 characters, none of them a control character."""
+    """Return as much of it as the input accepts: 4,000 characters without control characters."""
     return f"{number}: {''.join(character for character in payload if character >= ' ')}"[:4_000]
 
 
 def scripted(payload: str) -> Script:
-    """It fails half way, so that all that a server can say stands in one answer."""
+    """Return an answer that fails half way, so that it contains every text a server can send."""
     middle = len(payload) // 2
     return Script(
         deltas=(payload[:middle], payload[middle:]),
@@ -93,8 +93,9 @@ async def is_harmless(page: Page) -> bool:
 async def test_markup_from_a_server_is_text(
     gateway: ScriptedGateway, open_chat: OpenChat, reliability: Reliability
 ) -> None:
-    """On a page without a policy that would stop it: in the answer as it comes, the help entry behind it, the error
-    under it and the question above it; and again when a reload has restored them."""
+    """The page has no policy that would stop it. Markup is in the answer while it streams, the help entry, the error
+    and the question, and again after a reload has restored them.
+    """
     payloads = PAYLOADS if reliability.whole else PAYLOADS[:: len(PAYLOADS) // PART]
     script = f'<script type="module" src="{gateway.origin}/widget/replyline-chat.js"></script>'
     async with foreign_site(f"<!doctype html>{script}<replyline-chat lang=en></replyline-chat>") as url:
@@ -121,7 +122,7 @@ async def test_markup_from_a_server_is_text(
     )
 
 
-async def test_the_payloads_run_where_they_are_taken_for_markup(browser: Browser) -> None:
+async def test_the_payloads_run_when_inserted_as_markup(browser: Browser) -> None:
     """The control. The others need a click, a gesture, or a template engine."""
     async with foreign_site("<!doctype html>") as url:
         page = await browser.new_page()

@@ -46,7 +46,7 @@ async def test_a_whole_conversation_by_keyboard_alone(gateway: ScriptedGateway, 
 
 
 async def tab_to(page: Page, selector: str, *, backwards: bool = False) -> None:
-    """Presses Tab until that element has a focus ring, as a keyboard user would."""
+    """Press Tab until that element has a focus ring, like a keyboard user."""
     for _ in range(30):
         await page.keyboard.press("Shift+Tab" if backwards else "Tab")
         if await page.locator(f"{selector}:focus-visible").count():
@@ -101,9 +101,7 @@ async def test_every_control_has_a_name_and_the_conversation_is_a_log(
     """)
 
 
-async def test_screen_readers_hear_whole_sentences_and_not_tokens(
-    gateway: ScriptedGateway, open_chat: OpenChat
-) -> None:
+async def test_screen_readers_get_whole_sentences_and_not_tokens(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
     gateway.scripts["?"] = Script(
         deltas=("It co", "sts €3.", "50 to send. Free ", "above €60", ". Bye"), pause_before=3
     )
@@ -153,7 +151,7 @@ CONTRASTS = """() => {
 
 
 @pytest.mark.parametrize("color_scheme", ["light", "dark"])
-async def test_text_stands_out_from_its_ground(
+async def test_text_contrasts_with_its_background(
     gateway: ScriptedGateway, open_chat: OpenChat, color_scheme: str
 ) -> None:
     gateway.scripts["?"] = Script(
@@ -191,7 +189,7 @@ async def test_a_phone_shows_the_input_and_never_scrolls_sideways(
     assert await question.evaluate("input => parseFloat(getComputedStyle(input).fontSize)") >= 16
 
 
-async def test_new_text_does_not_pull_back_a_reader_who_scrolled_up(
+async def test_new_text_does_not_scroll_back_a_reader_who_scrolled_up(
     gateway: ScriptedGateway, open_chat: OpenChat
 ) -> None:
     gateway.scripts["?"] = Script(deltas=("Line.\n\n" * 60, "The end."), pause_before=1)
@@ -243,7 +241,7 @@ async def test_the_page_says_that_the_model_is_often_wrong(open_chat: OpenChat) 
 
 
 async def test_one_script_tag_puts_the_chat_on_another_site(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
-    """The tag alone is enough: the chat finds its gateway by the script's own address."""
+    """The tag is enough: the chat finds its gateway by the script's own address."""
     tag = f'<script type="module" src="{gateway.origin}/widget/replyline-chat.js" data-auto></script>'
     async with foreign_site(f"<!doctype html><title>Elsewhere</title><h1>Elsewhere</h1>{tag}") as url:
         page = await open_chat(url)
@@ -273,7 +271,7 @@ async def test_the_example_page_has_the_chat_in_its_corner(gateway: ScriptedGate
         )
 
 
-async def test_another_site_places_the_element_and_its_styles_do_not_leak_in(
+async def test_an_embedding_site_places_the_element_and_its_styles_do_not_leak_in(
     gateway: ScriptedGateway, open_chat: OpenChat
 ) -> None:
     html = f"""<!doctype html><html lang="zh-Hans"><title>Elsewhere</title>
@@ -289,7 +287,7 @@ async def test_another_site_places_the_element_and_its_styles_do_not_leak_in(
         await expect(page.get_by_label("您的问题")).not_to_have_css("color", "rgb(255, 0, 0)")
 
 
-async def test_questions_are_suggested_by_the_page_in_its_language_and_else_none(
+async def test_suggested_questions_come_from_the_page_in_its_language(
     gateway: ScriptedGateway, open_chat: OpenChat
 ) -> None:
     html = f"""<!doctype html><title>Elsewhere</title>
@@ -313,7 +311,7 @@ async def test_questions_are_suggested_by_the_page_in_its_language_and_else_none
         assert question.input == "Is it warm?"
 
 
-async def test_a_page_that_is_not_served_securely_can_still_ask(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
+async def test_a_page_without_a_secure_context_can_still_ask(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
     page = await open_chat()
     await page.add_init_script("delete Crypto.prototype.randomUUID")
     await page.reload()
@@ -321,7 +319,7 @@ async def test_a_page_that_is_not_served_securely_can_still_ask(gateway: Scripte
     await expect(page.get_by_role("article", name="Answer")).to_contain_text("AI answer")
 
 
-async def test_the_policy_is_really_in_force(browser: Browser, gateway: ScriptedGateway) -> None:
+async def test_the_content_security_policy_is_in_force(browser: Browser, gateway: ScriptedGateway) -> None:
     """Every other test fails on a violation; this one shows that a violation would be noticed."""
     page = await browser.new_page()
     await page.goto(gateway.origin)

@@ -1,4 +1,4 @@
-"""What a customer sees of who answered: the model, the help pages in its words' place, or nobody, and then a person."""
+"""A customer's view of who answered: the model, the help pages instead, or no one, and then a person is offered."""
 
 import pytest
 from playwright.async_api import Page, expect
@@ -21,7 +21,7 @@ async def ask(page: Page, question: str = "?") -> None:
 @pytest.mark.parametrize(
     ("locale", "note"), [("en-GB", "from the help pages"), ("zh-CN", "来自帮助中心")], ids=["en", "zh"]
 )
-async def test_what_is_not_the_models_is_marked_and_survives_a_reload(
+async def test_an_answer_not_by_the_model_is_marked_and_the_mark_survives_a_reload(
     gateway: ScriptedGateway, open_chat: OpenChat, locale: str, note: str
 ) -> None:
     replaced = (Replaced(offset=len(MODELS), length=len(HELPS), id="returns"),)
@@ -39,7 +39,7 @@ async def test_what_is_not_the_models_is_marked_and_survives_a_reload(
         await page.reload()
 
 
-async def test_where_a_sentence_was_left_out_it_is_said(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
+async def test_an_omitted_sentence_is_indicated(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
     gateway.scripts["?"] = Script(deltas=("Yes. ",), source="mixed", replaced=(Replaced(offset=5, length=0),))
     page = await open_chat()
     await ask(page)
@@ -47,7 +47,7 @@ async def test_where_a_sentence_was_left_out_it_is_said(gateway: ScriptedGateway
     await expect(page.locator("mark")).to_have_count(0)
 
 
-async def test_who_gets_no_answer_is_offered_a_person_by_keyboard(
+async def test_a_customer_without_an_answer_is_offered_a_person_by_keyboard(
     gateway: ScriptedGateway, open_chat: OpenChat
 ) -> None:
     gateway.scripts["?"] = Script(deltas=("I don't know that.",), source="unsure")
@@ -67,7 +67,7 @@ async def test_who_gets_no_answer_is_offered_a_person_by_keyboard(
 
 
 @pytest.mark.parametrize("source", ["unsure", "courtesy"])
-async def test_nobody_is_offered_who_is_not_there_and_only_what_says_something_is_rated(
+async def test_no_person_is_offered_without_people_and_only_an_answer_with_text_is_rated(
     gateway: ScriptedGateway, open_chat: OpenChat, source: Source
 ) -> None:
     gateway.scripts["?"] = Script(deltas=("So it is.",), source=source)
@@ -95,7 +95,7 @@ async def test_consent_is_sent_at_each_connect_if_the_page_has_it_and_is_withdra
     assert sent == [None, Consent(training=True), Consent(training=False), None]
 
 
-async def test_consent_is_said_by_the_terminals_client(gateway: ScriptedGateway) -> None:
+async def test_consent_is_sent_by_the_terminal_client(gateway: ScriptedGateway) -> None:
     url = f"{gateway.origin.replace('http', 'ws')}/ws"
     async with AsyncReplyline(url, codec="chat.v1.json", consent=Consent(training=True)):
         (start,) = await gateway.expect(SessionStart)

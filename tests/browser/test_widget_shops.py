@@ -1,4 +1,4 @@
-"""The chat on pages as shops have them: it can be used there, is legible, and stays when the page is replaced."""
+"""The chat on typical shop pages: it is usable and legible there, and survives a page replacement."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from tests.browser.test_widget_page import CONTRASTS
 TEXTS = (".panel", ".prose p", ".question p", "textarea")
 LONG = Script(deltas=("Line.\n\n" * 60,))
 
-# What frameworks do to a page. `swap` is a new body as the next page of the shop has it.
+# Page replacements by frameworks. `swap` is a new body, as in the shop's next page.
 SWAPS = {
     "replaced body": "document.body.replaceWith(swap())",
     "replaced body, of the root": "document.documentElement.replaceChild(swap(), document.body)",
@@ -83,10 +83,10 @@ async def ask_in(place: Page | FrameLocator, question: str, number: int = 0) -> 
 
 
 @pytest.mark.parametrize("name", SHOPS)
-async def test_the_chat_can_be_used_and_read(
+async def test_the_chat_is_usable_and_legible(
     gateway: ScriptedGateway, open_chat: OpenChat, tmp_path: Path, name: str
 ) -> None:
-    """A picture is left in pytest's folder."""
+    """It saves a screenshot in pytest's folder."""
     shop = SHOPS[name]
     async with foreign_site(shop.page(gateway.origin), shop.policy_for(gateway.origin)) as url:
         page = await open_shop(shop, gateway, open_chat, url)
@@ -113,7 +113,7 @@ async def test_the_chat_can_be_used_and_read(
 
 
 @pytest.mark.parametrize("name", SWAPS)
-async def test_the_chat_stays_as_it_is_when_the_page_is_replaced(
+async def test_the_chat_is_unchanged_when_the_page_is_replaced(
     gateway: ScriptedGateway, open_chat: OpenChat, name: str
 ) -> None:
     gateway.scripts["long"] = LONG
@@ -128,7 +128,7 @@ async def test_the_chat_stays_as_it_is_when_the_page_is_replaced(
         before = await page.evaluate(STATE)
         await page.evaluate(SWAP.format(swap=SWAPS[name]))
         after = await page.evaluate(STATE)
-        if name == "document.write":  # a new element, since the page's listeners are erased
+        if name == "document.write":  # a new element, because the page's listeners are gone
             before, after = ({**state, "scrolled": 0, "caret": 0} for state in (before, after))
         assert after == before
         assert before["draft"] == "Half a question"
@@ -137,7 +137,7 @@ async def test_the_chat_stays_as_it_is_when_the_page_is_replaced(
         await ask_in(page, "And now?", 1)
 
 
-async def test_a_folded_chat_stays_folded_and_an_open_one_is_open_on_the_next_page(
+async def test_a_folded_chat_stays_folded_and_an_open_one_open_on_the_next_page(
     gateway: ScriptedGateway, open_chat: OpenChat
 ) -> None:
     async with foreign_site(SHOPS["plain"].page(gateway.origin)) as url:
@@ -157,7 +157,7 @@ async def test_a_folded_chat_stays_folded_and_an_open_one_is_open_on_the_next_pa
         await expect(launcher).to_be_visible()
 
 
-async def test_a_page_that_removes_the_chat_is_obeyed_until_it_inserts_it_again(
+async def test_a_chat_removed_by_the_page_stays_away_until_it_is_inserted_again(
     gateway: ScriptedGateway, open_chat: OpenChat
 ) -> None:
     async with foreign_site(SHOPS["plain"].page(gateway.origin)) as url:
@@ -177,7 +177,7 @@ async def test_a_page_that_removes_the_chat_is_obeyed_until_it_inserts_it_again(
         assert (await page.evaluate(STATE))["chats"] == 1
 
 
-async def test_a_script_that_removes_the_chat_whenever_it_appears_does_not_hang_the_page(
+async def test_a_script_that_always_removes_the_chat_does_not_hang_the_page(
     gateway: ScriptedGateway, open_chat: OpenChat
 ) -> None:
     async with foreign_site(SHOPS["plain"].page(gateway.origin)) as url:
@@ -196,7 +196,7 @@ async def test_a_script_that_removes_the_chat_whenever_it_appears_does_not_hang_
         assert removals < 20
 
 
-async def test_an_element_that_the_page_placed_goes_with_it_and_its_successor_continues(
+async def test_an_element_placed_by_the_page_is_removed_with_it_and_its_successor_continues(
     gateway: ScriptedGateway, open_chat: OpenChat
 ) -> None:
     script = f'<script type="module" src="{gateway.origin}/widget/replyline-chat.js" data-auto></script>'

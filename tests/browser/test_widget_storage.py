@@ -1,4 +1,4 @@
-"""Browsers that refuse to store: sandboxed frames, strict privacy settings, a full quota."""
+"""Browsers that refuse to store data: sandboxed frames, strict privacy settings, a full quota."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""A page that says who its customer is: by a token that is fresh at each connect, and renewed before it expires."""
+"""A page that identifies its customer by a token that is fresh at each connect and renewed before it expires."""
 
 import time
 
@@ -20,7 +20,7 @@ def gateway(gateway: ScriptedGateway) -> ScriptedGateway:
 
 
 async def reconnected(gateway: ScriptedGateway, page: Page, source: str) -> SessionStart:
-    """The first connection is made before the page has a source of tokens; the hello of the next."""
+    """Return the next `session.start`; the first connection is made before the page has a token source."""
     await expect(page.get_by_text("Connected")).to_be_visible()
     await page.evaluate(source)
     await page.clock.install()
@@ -49,7 +49,7 @@ async def test_a_token_is_renewed_before_it_expires(gateway: ScriptedGateway, op
     assert len(gateway.starts) == 2
 
 
-async def test_a_page_that_has_no_token_now_is_asked_again_later(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
+async def test_a_page_without_a_token_is_asked_again_later(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
     page = await open_chat()
     await expect(page.get_by_text("Connected")).to_be_visible()
     await page.evaluate(NO_TOKENS)

@@ -20,11 +20,11 @@ from workers.engine.tensorrt.probe import DeviceFacts, probe
 from workers.engine.torch.load_torch import find_gpu, load_torch
 from workers.engine.unusable import Unusable
 
-# tensorrt-on-cpu is the engine for GPUs, on a device that runs its graphs on the CPU; on a GPU where there is one.
+# tensorrt-on-cpu is the GPU engine on a device that runs its graphs on the CPU; on a GPU if there is one.
 FOUND = {library: probe(library) for library in ("tensorrt", "tensorrt-rtx")}
 GPU_ENGINES = {f"{library}-on-gpu": library for library, found in FOUND.items() if isinstance(found, DeviceFacts)}
-# torch is no part of the tests' environment: `make test-torch` runs these in one of its own. In fp16 and bf16 not every
-# token is the same in every batch; how many are is measured in tests/pytorch.
+# torch is not in the tests' environment: `make test-torch` runs these tests in a separate one. In fp16 and bf16 some
+# tokens depend on the batch; tests/pytorch measures how many.
 TORCH_GPU = find_gpu("auto")
 TORCH_ENGINES = () if isinstance(TORCH_GPU, Unusable) else ("torch-fp32-cpu",)
 if isinstance(TORCH_GPU, DeviceFacts):

@@ -1,6 +1,6 @@
-"""Every family's graph in every dialect, run by ONNX Runtime's CPU kernels: the same numbers as transformers.
+"""Every family's graph in every dialect, run by ONNX Runtime's CPU kernels, gives the numbers of transformers.
 
-What only a GPU can show (TensorRT's own kernels) is not shown here.
+Behaviour of the GPU alone (TensorRT's own kernels) is not tested here.
 """
 
 from pathlib import Path
@@ -53,7 +53,7 @@ def test_every_family_equals_transformers(tmp_path: Path, case: dict[str, Any], 
 
 
 @each_case
-def test_it_keeps_the_kv_that_the_cpus_dialect_keeps(tmp_path: Path, case: dict[str, Any]) -> None:
+def test_the_graph_keeps_the_same_kv_as_the_cpu_dialect(tmp_path: Path, case: dict[str, Any]) -> None:
     slots = GraphSlots(checkpoint_of(tmp_path, case), tmp_path / "graph", dtype="float32")
     prompt = case["prompt_ids"]
     slots.step([prompt], [0])
@@ -67,7 +67,7 @@ def test_it_keeps_the_kv_that_the_cpus_dialect_keeps(tmp_path: Path, case: dict[
 
 @pytest.mark.parametrize("dtype", DIFFERENCE)
 def test_a_ragged_batch_over_used_slots_equals_solo_runs(tmp_path: Path, dtype: str) -> None:
-    """Neither a row's neighbours, nor its padding, nor what a slot held before is seen."""
+    """A row's neighbours, its padding and the slot's earlier content do not affect it."""
     case = CASES[2]
     checkpoint = checkpoint_of(tmp_path, case)
     prompts = [case["prompt_ids"][:count] for count in (7, 40, 23)]
@@ -83,7 +83,7 @@ def test_a_ragged_batch_over_used_slots_equals_solo_runs(tmp_path: Path, dtype: 
     assert (used.kv[:, :, 3] == 9).all()
 
 
-def test_chunks_on_top_of_what_a_slot_holds_equal_one_prefill(tmp_path: Path) -> None:
+def test_chunks_after_a_slots_content_equal_one_prefill(tmp_path: Path) -> None:
     case = CASES[4]
     slots = GraphSlots(checkpoint_of(tmp_path, case), tmp_path / "graph", dtype="float32")
     prompt = case["prompt_ids"]
@@ -94,8 +94,9 @@ def test_chunks_on_top_of_what_a_slot_holds_equal_one_prefill(tmp_path: Path) ->
 
 @each_case
 def test_the_graph_is_standard_and_strongly_typed(tmp_path: Path, case: dict[str, Any]) -> None:
-    """ONNX's own checker infers every type; a value that is not cast where it must be fails it, and so does an operator
-    that is younger than the graph's opset."""
+    """ONNX's own checker infers every type; a missing cast fails it, as does an operator newer than the
+    graph's opset.
+    """
     checkpoint = checkpoint_of(tmp_path, case)
     write_tensorrt_decoder(checkpoint, tmp_path, max_length=64, progress=lambda _fraction: None)
     onnx.checker.check_model(tmp_path / "model.onnx", full_check=True)
@@ -138,13 +139,13 @@ def test_every_family_is_in_the_golden_file() -> None:
 
 
 @each_case
-def test_the_weights_are_those_that_transformers_had(case: dict[str, Any]) -> None:
+def test_the_weights_are_those_of_the_transformers_run(case: dict[str, Any]) -> None:
     assert weights_sha256(family_tensors(FAMILY_CONFIGS[case["name"]], case["seed"])) == case["weights_sha256"]
 
 
 @each_case
 def test_the_numpy_reference_equals_transformers(tmp_path: Path, case: dict[str, Any]) -> None:
-    """It is what the native engine is held to in shapes that transformers was not asked for."""
+    """The native engine is compared with it in shapes that transformers was not run on."""
     logits = reference_logits(checkpoint_of(tmp_path, case), [*case["prompt_ids"], *case["answer_ids"][:-1]])
     np.testing.assert_allclose(logits[39], case["first_logits"], rtol=0, atol=DIFFERENCE["float32"])
     np.testing.assert_allclose(logits[-1], case["last_logits"], rtol=0, atol=DIFFERENCE["float32"])

@@ -1,4 +1,4 @@
-"""What every engine owes the worker: the same tokens, however the work is cut up, moved or resumed."""
+"""Every engine's contract with the worker: the same tokens, however the work is split, moved or resumed."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-# tensorrt-on-cpu is the engine for GPUs, on a device that runs its graphs on the CPU; on a GPU where there is one.
+# tensorrt-on-cpu is the GPU engine on a device that runs its graphs on the CPU; on a GPU if there is one.
 from tests.conformance.engine_cases import FOUND, GPU_ENGINES, MAX_LENGTH, NUM_SLOTS, TORCH_GPU, Case
 from tests.support.models.native_library import native_library
 from tests.support.not_run import name_not_run
@@ -35,8 +35,8 @@ several = settings(
 )
 
 
-def test_the_engines_that_this_machine_cannot_run_are_named(pytestconfig: pytest.Config) -> None:
-    """Never left out in silence: each with what is missing here."""
+def test_engines_that_this_machine_cannot_run_are_named(pytestconfig: pytest.Config) -> None:
+    """None is skipped silently: each is named with what is missing."""
     missing = {library: found.reason for library, found in FOUND.items() if isinstance(found, Unusable)}
     assert missing.keys() | set(GPU_ENGINES.values()) == FOUND.keys()
     for library, reason in missing.items():
@@ -49,8 +49,8 @@ def test_the_engines_that_this_machine_cannot_run_are_named(pytestconfig: pytest
         name_not_run(pytestconfig, "engine torch on a GPU: torch finds none")
 
 
-def test_an_engine_says_where_it_computes(case: Case, request: pytest.FixtureRequest) -> None:
-    """By that a worker knows whose health to watch."""
+def test_an_engine_names_its_device(case: Case, request: pytest.FixtureRequest) -> None:
+    """The worker uses it to choose the device whose health it watches."""
     name = request.node.callspec.params["case"]
     assert case.engine.info.device == ("gpu" if name.endswith(("-gpu", "-cuda")) else "cpu")
 
@@ -76,7 +76,7 @@ def start(engine: Engine, slot: int, prompt: Sequence[int], sampling: Sampling =
 
 
 def step(engine: Engine, conversations: Sequence[Conversation]) -> None:
-    """One decode step for the conversations in slots 0 .. n-1."""
+    """Run one decode step for the conversations in slots 0 .. n-1."""
     rows = [
         DecodeRow(slot=c.slot, past=c.past, token_id=c.tokens[-1], sampling=c.sampling)
         for c in sorted(conversations, key=lambda c: c.slot)
@@ -86,7 +86,7 @@ def step(engine: Engine, conversations: Sequence[Conversation]) -> None:
 
 
 def alone(engine: Engine, prompt: Sequence[int], sampling: Sampling = GREEDY, count: int = NUM_TOKENS) -> list[int]:
-    """The reference: the whole prompt at once, then one row a step."""
+    """Return the reference answer: the whole prompt in one call, then one row a step."""
     conversation = start(engine, 0, prompt, sampling)
     while len(conversation.tokens) < count:
         step(engine, [conversation])
@@ -101,7 +101,7 @@ def fill_with_noise(engine: Engine) -> None:
 
 
 def test_answers_depend_on_every_token_of_the_prompt(case: Case) -> None:
-    """Changing or swapping tokens changes the answer: without this the other tests would prove nothing."""
+    """Changing or swapping tokens changes the answer: otherwise the other tests would prove nothing."""
     prompt = list(range(10, 30))
     answers = [alone(case.engine, prompt), alone(case.engine, prompt[::-1]), alone(case.engine, [9, *prompt[1:]])]
     answers.append(alone(case.engine, [*prompt[:-1], 9]))
@@ -110,7 +110,7 @@ def test_answers_depend_on_every_token_of_the_prompt(case: Case) -> None:
 
 @several
 @given(st.lists(st.tuples(prompts, samplings), min_size=1, max_size=NUM_SLOTS))
-def test_a_batch_gives_each_row_what_it_gets_alone(case: Case, requests: list[tuple[list[int], Sampling]]) -> None:
+def test_a_batch_gives_each_row_its_solo_result(case: Case, requests: list[tuple[list[int], Sampling]]) -> None:
     expected = [alone(case.engine, prompt, sampling) for prompt, sampling in requests]
     fill_with_noise(case.engine)
     chunks = [
@@ -130,10 +130,10 @@ def test_a_batch_gives_each_row_what_it_gets_alone(case: Case, requests: list[tu
 
 @several
 @given(st.lists(st.tuples(prompts, samplings, st.integers(0, 8)), min_size=2, max_size=NUM_SLOTS))
-def test_arrival_and_leaving_in_any_order_change_no_token(
+def test_joining_and_leaving_in_any_order_changes_no_token(
     case: Case, requests: list[tuple[list[int], Sampling, int]]
 ) -> None:
-    """Requests join while others decode; one that is done leaves, and the last slot is moved into its place."""
+    """Requests join while others decode; a finished one leaves, and the last slot is moved into its place."""
     expected = [alone(case.engine, prompt, sampling) for prompt, sampling, _ in requests]
     fill_with_noise(case.engine)
     waiting = sorted(range(len(requests)), key=lambda i: (requests[i][2], i))
@@ -184,15 +184,16 @@ def test_a_prompt_in_chunks_gives_the_same_tokens(case: Case, prompt: list[int],
 
 @several
 @given(st.lists(st.tuples(prompts, samplings), min_size=1, max_size=NUM_SLOTS), st.data())
-def test_a_mixed_call_gives_each_row_and_each_chunk_what_it_gets_alone(
+def test_a_mixed_call_gives_each_row_and_chunk_its_solo_result(
     case: Case, request: pytest.FixtureRequest, requests: list[tuple[list[int], Sampling]], data: st.DataObject
 ) -> None:
-    """Chunks of any prompts, of any sizes and in any order, beside the rows before them; a row that has all of its
-    tokens computes its last one again."""
+    """Chunks of any prompts, of any sizes and in any order, run next to rows; a row with all of its tokens computes its
+    last one again.
+    """
     engine = case.engine
     if not isinstance(engine, MixingEngine) or not engine.info.mixes:
         name = request.node.callspec.params["case"]
-        assert not engine.info.mixes, "whoever says that it mixes can"
+        assert not engine.info.mixes, "an engine that claims to mix can"
         name_not_run(request.config, f"mixed calls of the engine {name}: it computes decode rows and prompts in turn")
         return
     expected = [alone(engine, prompt, sampling) for prompt, sampling in requests]
@@ -229,7 +230,7 @@ def test_a_mixed_call_gives_each_row_and_each_chunk_what_it_gets_alone(
 
 @several
 @given(prompts, samplings, st.integers(1, NUM_TOKENS - 1), st.integers(1, 16))
-def test_another_engine_goes_on_from_exported_kv(
+def test_another_engine_continues_from_exported_kv(
     case: Case, prompt: list[int], sampling: Sampling, taken: int, block: int
 ) -> None:
     """Blocks of any size, of prompt and answer alike, carry a sequence to another slot of another instance."""
@@ -249,10 +250,10 @@ def test_another_engine_goes_on_from_exported_kv(
 
 @several
 @given(prompts, samplings, st.integers(1, NUM_TOKENS - 1))
-def test_a_sequence_computed_again_goes_on_the_same(
+def test_a_recomputed_sequence_continues_unchanged(
     case: Case, prompt: list[int], sampling: Sampling, known: int
 ) -> None:
-    """After a worker's death: prompt and known answer, prefilled elsewhere as one, have the same next token."""
+    """After a worker's death, prompt and known answer prefilled elsewhere as one give the same next token."""
     expected = alone(case.engine, prompt, sampling)
     again = [*prompt, *expected[:known]]
     [token] = case.other.prefill([PrefillChunk(slot=4, past=0, token_ids=again, sampling=sampling)])
@@ -270,7 +271,7 @@ def test_exported_blocks_join_and_are_the_stated_size(case: Case) -> None:
     assert np.array_equal(case.other.export_kv(slot=5, start=0, stop=30), whole)
 
 
-def test_a_prefix_from_kv_spares_its_computation(case: Case) -> None:
+def test_a_prefix_from_kv_saves_its_computation(case: Case) -> None:
     """Importing a shared prefix and prefilling the rest equals prefilling all."""
     prompt = [*range(40, 72), *range(100, 120)]
     expected = alone(case.engine, prompt)
@@ -285,8 +286,8 @@ def test_a_prefix_from_kv_spares_its_computation(case: Case) -> None:
     assert conversation.tokens == expected
 
 
-def test_slots_do_not_touch_each_other(case: Case) -> None:
-    """Work in the neighbours, up to a slot's last token, leaves a slot's KV as it was."""
+def test_slots_do_not_affect_each_other(case: Case) -> None:
+    """Work in neighbouring slots, up to their last token, leaves a slot's KV unchanged."""
     kept = list(range(60, 90))
     start(case.engine, 2, kept)
     before = case.engine.export_kv(slot=2, start=0, stop=30)
@@ -297,8 +298,8 @@ def test_slots_do_not_touch_each_other(case: Case) -> None:
     assert np.array_equal(case.engine.export_kv(slot=2, start=0, stop=30), before)
 
 
-def test_rows_of_any_slots_are_computed_where_the_engine_mixes(case: Case) -> None:
-    """In any order; another engine's slots are those from the first on."""
+def test_an_engine_that_mixes_computes_rows_of_any_slots(case: Case) -> None:
+    """In any order; another engine uses the slots from the first on."""
     prompts = {3: list(range(10, 30)), 1: list(range(40, 55))}
     rows = {slot: start(case.other, slot, prompt) for slot, prompt in prompts.items()}
     calls = [DecodeRow(slot=c.slot, past=c.past, token_id=c.tokens[-1], sampling=GREEDY) for c in rows.values()]
@@ -317,7 +318,7 @@ def test_seeds_differ_and_repeat(case: Case) -> None:
     assert len({tuple(answer) for answer in answers}) == 3
 
 
-def test_only_the_chunks_that_ask_are_sampled(case: Case) -> None:
+def test_only_chunks_that_request_it_are_sampled(case: Case) -> None:
     chunks = [
         PrefillChunk(slot=slot, past=0, token_ids=[7, 8, 9 + slot], sampling=GREEDY if slot == 1 else None)
         for slot in range(3)

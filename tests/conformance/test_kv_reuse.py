@@ -1,5 +1,6 @@
-"""Conversations with what was computed of them before, and without: the same tokens, on every engine and from every
-level; and how many of them stay the same where the engine, or what is kept, rounds."""
+"""Conversations with reused KV and without have the same tokens, on every engine and from every cache level; for
+engines or codecs that round, the share of equal tokens is measured.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -37,14 +38,14 @@ from workers.serving.engine_step import run_step
 
 GREEDY = Sampling()
 NUM_SLOTS = 3
-SHARED = [*range(3, 53)]  # a full block of the shop's words and a half
-SLOW = LinearCosts(10.0, 10.0)  # everything is worth loading
+SHARED = [*range(3, 53)]  # a full block and a half of the shop's texts
+SLOW = LinearCosts(10.0, 10.0)  # loading always pays
 LEVELS = ("slot", "host", "redis")
 
 
 @dataclass
 class Server:
-    """A worker's pieces, without its processes: what it remembers between two answers is its level's."""
+    """A worker's parts, without its processes: between two answers it keeps only the tested cache level."""
 
     engine: Engine
     redis: RedisSettings
@@ -58,7 +59,7 @@ class Server:
     _cache: KvCache | None = None
 
     async def answers(self, prompts: dict[str, list[int]], *, shared: int, output: int) -> dict[str, list[int]]:
-        """By conversation, to prompts that come at once."""
+        """Return the answers by conversation, to prompts that arrive together."""
         scheduler, cache = self._made_scheduler(), await self._made_cache()
         rows: dict[str, Row] = {}
         for session, ids in prompts.items():
@@ -106,7 +107,7 @@ class Server:
         return self._cache
 
     def _forget(self) -> None:
-        """What the level is not to serve from; noise stands in the slots then."""
+        """Clear the levels that must not serve; the slots then contain noise."""
         if self._cache is not None:
             self._cache._saves.submit(lambda: None).result(30)
             if self.level == "redis":
@@ -147,7 +148,7 @@ def keep_nothing(sequence: Row, start: int, values: NDArray[Any]) -> None:
 
 
 async def conversed(server: Server, names: Sequence[str], *, turns: int, output: int) -> list[list[list[int]]]:
-    """The answers to conversations that are held side by side; each prompt extends the last one and its answer."""
+    """Return the answers of parallel conversations; each prompt extends the last one and its answer."""
     prompts = {name: list(SHARED) for name in names}
     said: dict[str, list[list[int]]] = {name: [] for name in names}
     for turn in range(turns):
@@ -161,10 +162,10 @@ async def conversed(server: Server, names: Sequence[str], *, turns: int, output:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-async def test_a_conversation_has_the_same_tokens_with_and_without_what_was_computed(
+async def test_a_conversation_has_the_same_tokens_with_and_without_reused_kv(
     engine: Engine, redis_server: Any, unique: Callable[[str], str], level: str
 ) -> None:
-    """Three side by side, five turns; what comes from Redis is loaded by one who never saw them."""
+    """Three in parallel, five turns; Redis data is loaded by a worker that never saw the conversation."""
     redis = RedisSettings(url=redis_server.url)
     plain = Server(engine, redis, unique("tenant"), None)
     expected = await conversed(plain, "abc", turns=5, output=13)
@@ -178,13 +179,11 @@ async def test_a_conversation_has_the_same_tokens_with_and_without_what_was_comp
 
 
 # --- the real model, in conversations of the shop's customers
-#
-# What was computed for a prompt comes out bit for bit the same in chunks of any size above one. What a decode step
-# computes, a token at a time, differs from that by float32's last digits (1e-5), for attention sums in another order.
-# With float32 weights no token hangs on it. With int8 weights the activations are rounded to 8 bits too, and where one
-# lies at the edge between two steps the difference becomes a whole step: the KV of an answer's tokens is as good as
-# that of the same tokens in a prompt, and not equal to it. So there the tokens are the same from every level, and
-# against no cache at all the agreement is measured.
+# A prompt's KV is bit for bit the same in chunks of any size above one. A decode step's KV, computed a token at a time,
+# differs by float32's last digits (1e-5), because attention sums in another order. With float32 weights no token
+# depends on it. With int8 weights the activations are rounded to 8 bits too, and a value at the edge between two levels
+# changes by a whole level: the KV of an answer's tokens is as good as that of the same tokens in a prompt, and not
+# equal to it. So there the tokens are the same from every cache level, and against no cache the agreement is measured.
 
 
 @pytest.fixture(scope="module")
@@ -235,20 +234,21 @@ def customers(folder: ModelFolder, count: int) -> list[Customer]:
     return [Customer(one.turns, builder, tokenizer) for one in choose(load_conversations(), count)]
 
 
-# Measured, of 432 tokens of six conversations: exact 430, fp16 429, int8 430. So what is kept in fewer bits costs no
-# more than the decode steps' own rounding does. The bounds are some five standard errors (0.004) below, and leave room
-# for CPUs that round elsewhere.
+# Measured, of 432 tokens of six conversations: exact 430, fp16 429, int8 430. So fewer bits cost no more than the
+# decode steps' own rounding. The bounds are some five standard errors (0.004) below, and leave room for CPUs that round
+# differently.
 TURNS, OUTPUT = 4, 24
 AGREEMENT: dict[Codec, float] = {"exact": 0.97, "fp16": 0.97, "int8": 0.97}
 FEWER_TOKENS_SAY_LESS = 0.02
 
 
-def test_what_is_kept_mostly_leads_to_the_tokens_of_no_cache_at_all(
+def test_reused_kv_mostly_gives_the_tokens_of_no_cache(
     smollm2: Engine, model_folder: ModelFolder, reliability: Reliability
 ) -> None:
-    """Teacher-forced: the answers' tokens are those of a slot whose prompts are computed whole, and at each place each
-    codec's slot is asked for the likeliest next one. (Run freely, two answers that part once have little in common for
-    the rest.) Between the turns each codec's slot goes through it, as through the cache."""
+    """Teacher-forced: the answers' tokens come from a slot whose prompts are computed completely, and at each position
+    each codec's slot is asked for the likeliest next one. (In free runs, two answers that differ once have little in
+    common afterwards.) Between the turns each codec's slot is encoded and decoded, like in the cache.
+    """
     agreements: dict[Codec, list[bool]] = {codec: [] for codec in CODECS}
     slots: list[tuple[int, Codec]] = [*enumerate(CODECS, start=1)]
     stops = smollm2.info.stop_token_ids
@@ -281,7 +281,7 @@ def test_what_is_kept_mostly_leads_to_the_tokens_of_no_cache_at_all(
 
 
 def test_half_precision_is_imported_as_the_same_numbers(smollm2: Engine) -> None:
-    """Into a part of a slot, and nothing beside it changes."""
+    """Into a part of a slot, and nothing next to it changes."""
     prefilled(smollm2, 1, list(range(20, 50)), 0)
     before = smollm2.export_kv(slot=1, start=0, stop=30)
     halves = np.random.default_rng(1).standard_normal(smollm2.info.kv_layout.shape(7)).astype(np.float16)
@@ -293,14 +293,14 @@ def test_half_precision_is_imported_as_the_same_numbers(smollm2: Engine) -> None
 
 
 def prefilled(engine: Engine, slot: int, prompt: list[int], past: int) -> int:
-    """The first token after a prompt whose first `past` tokens stand in the slot."""
+    """Return the first token after a prompt whose first `past` tokens are in the slot."""
     [token] = engine.prefill([PrefillChunk(slot=slot, past=past, token_ids=prompt[past:], sampling=GREEDY)])
     assert token is not None
     return token
 
 
 def through_codecs(engine: Engine, slots: list[tuple[int, Codec]], past: int) -> None:
-    """What stands in each slot, in blocks, written and read as by its codec."""
+    """Write and read each slot's content in blocks with its codec."""
     layout = engine.info.kv_layout
     for slot, codec in slots:
         for start in range(0, past, 32):

@@ -1,4 +1,4 @@
-"""What a real llama-server owes a worker whose engine is `upstream`, and the worker its customers."""
+"""A real llama-server's contract with a worker whose engine is `upstream`, and the worker's with its customers."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -27,12 +27,12 @@ async def serving(places: int = SLOTS) -> AsyncIterator[tuple[LlamaServer, Runni
         yield server, running
 
 
-async def test_an_answer_its_limit_its_stop_string_and_its_usage() -> None:
+async def test_a_llama_server_answer_has_its_limit_stop_string_and_usage() -> None:
     async with serving() as (_, running):
         whole = running.ask(0, *ASKED, output=120, first_ms=LONG_MS)
         ((*end, text),) = await running.end(whole)
         assert end in (["completed", "stop"], ["incomplete", "max_output_tokens"])
-        assert len(whole.sequence.prompt_ids) != 20, "its usage is believed"
+        assert len(whole.sequence.prompt_ids) != 20, "its usage is accepted"
         cut = running.ask(1, *ASKED, output=8, first_ms=LONG_MS)
         ((*end, begun),) = await running.end(cut)
         assert end == ["incomplete", "max_output_tokens"]
@@ -44,7 +44,7 @@ async def test_an_answer_its_limit_its_stop_string_and_its_usage() -> None:
         assert await running.end(stopped) == [("completed", "stop", text[: text.index(stop)])]
 
 
-async def test_a_conversations_next_turn_finds_its_earlier_ones_computed() -> None:
+async def test_a_conversations_next_turn_reuses_the_servers_cache() -> None:
     async with serving() as (_, running):
         first = running.ask(0, *ASKED, output=30, first_ms=LONG_MS)
         ((*_, text),) = await running.end(first)
@@ -54,7 +54,7 @@ async def test_a_conversations_next_turn_finds_its_earlier_ones_computed() -> No
         assert second.usage().cached_tokens >= first.usage().input_tokens - 8
 
 
-async def test_more_than_its_slots_are_all_answered_and_cancels_give_places_back() -> None:
+async def test_more_requests_than_slots_are_all_answered_and_cancels_free_slots() -> None:
     async with serving(places=2 * SLOTS) as (_, running):
         asked = [running.ask(number, *ASKED, output=400, first_ms=LONG_MS) for number in range(2 * SLOTS)]
         await running.until(lambda: any(each.answer.text for each in asked))
@@ -66,14 +66,14 @@ async def test_more_than_its_slots_are_all_answered_and_cancels_give_places_back
         assert not running.loop.choice.missing()
 
 
-async def test_what_is_too_long_for_it_fails_alone() -> None:
+async def test_a_prompt_too_long_for_the_server_fails_alone() -> None:
     async with serving() as (_, running):
         long = running.ask(0, ChatMessage("user", "shoes " * 3_000), first_ms=LONG_MS)
         assert await running.end(long) == [("incomplete", "infeasible", "")]
         assert (await running.end(running.ask(1, *ASKED, output=4, first_ms=LONG_MS)))[0][2]
 
 
-async def test_an_answer_goes_on_in_the_same_words_after_the_server_was_killed() -> None:
+async def test_an_answer_continues_with_the_same_text_after_the_server_was_killed() -> None:
     async with serving() as (server, running):
         whole = running.ask(0, *ASKED, output=60, first_ms=LONG_MS)
         ((*_, text),) = await running.end(whole)
@@ -84,7 +84,7 @@ async def test_an_answer_goes_on_in_the_same_words_after_the_server_was_killed()
         assert (await running.end(again))[0] == (*(await running.end(whole))[0][:2], text)
 
 
-async def test_a_server_that_stays_away_leaves_what_was_shown_and_the_faq_the_rest() -> None:
+async def test_a_server_that_stays_away_keeps_the_shown_text_and_the_faq_answers_later_questions() -> None:
     async with serving() as (server, running):
         begun = running.ask(0, *ASKED, output=60, first_ms=10_000)
         await running.until(lambda: begun.answer.text)
@@ -96,7 +96,7 @@ async def test_a_server_that_stays_away_leaves_what_was_shown_and_the_faq_the_re
         assert "start it" in str(running.loop.missing())
 
 
-async def test_the_doctor_reads_its_room() -> None:
+async def test_the_doctor_reads_the_servers_capacity() -> None:
     async with LlamaServer(slots=SLOTS) as server:
         given = {"worker": {"engine": "upstream"}, "upstream": {"url": [server.url]}}
         facts = await asyncio.to_thread(engine_facts, Settings.model_validate(given))

@@ -1,7 +1,7 @@
-"""Every family and shape by every kernel of the native engine that runs here: near transformers, in 8 and 4 bits.
+"""Every family and shape with every kernel of the native engine that runs here is near transformers, in 8 and 4 bits.
 
-Random weights lie further apart than a trained model's once what enters a product is rounded to 8 bits: ONNX Runtime's
-logits of int8 differ from transformers' by 0.29 at most, the native engine's by 0.34, logits being up to 8.
+Random weights deviate more than a trained model's once the inputs of a product are rounded to 8 bits: ONNX Runtime's
+int8 logits differ from transformers' by 0.29 at most, the native engine's by 0.34, logits being up to 8.
 """
 
 from pathlib import Path
@@ -33,7 +33,9 @@ def near(logits: np.ndarray, expected: np.ndarray, within: float) -> None:
 
 
 def every_kernel_is_near(folder: ModelFolder, expected: np.ndarray) -> None:
-    """After each token of the answer, and so is numpy's reading of the packed file, where nothing else is rounded."""
+    """Compare after each token of the answer; numpy's reading of the packed file is compared too, where nothing else is
+    rounded.
+    """
     near(packed_logits(folder, TEXT)[len(PROMPT) - 1 :], expected, 1.0)
     for kernel in native_library().kernels:
         near(native_forced(folder, PROMPT, ANSWER, kernel), expected, 1.0)

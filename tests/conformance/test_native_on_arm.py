@@ -1,6 +1,6 @@
-"""The native engine for ARM: compiled by zig, its steps computed under qemu-user where there is no ARM machine.
+"""The native engine for ARM: compiled by zig, and run under qemu-user if this is no ARM machine.
 
-Bits are checked and no speed: qemu computes what an instruction says, not how fast.
+Bits are checked and no speed, because qemu does not model time.
 """
 
 import platform
@@ -49,7 +49,7 @@ def test_every_kernel_for_arm_is_compiled(tmp_path: Path, zig: Compiler) -> None
 
 
 def test_zigs_library_has_the_kernels_of_this_machine(tmp_path: Path, zig: Compiler) -> None:
-    """What a compiler's own libraries know of a CPU differs: zig's know nothing."""
+    """The CPU detection of compilers' own libraries differs: zig's detects nothing."""
     recipe, here = Recipe(), zig_for(platform.machine())
     assert here is not None
     assert isinstance(build(tmp_path, recipe, here), Built)
@@ -58,7 +58,7 @@ def test_zigs_library_has_the_kernels_of_this_machine(tmp_path: Path, zig: Compi
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config, zig: Compiler) -> list[str]:
-    """The driver, linked statically: qemu has no libc of ARM's."""
+    """The driver, linked statically, because qemu has no ARM libc."""
     qemu = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
     if qemu is None:
         name_not_run(pytestconfig, "the native engine's steps on ARM: no qemu; type: apt-get install qemu-user-static")
@@ -79,7 +79,7 @@ def compile_(compiler: Compiler, work: Path, *arguments: str) -> None:
 
 
 def steps(command: list[str], engine: Direct, plan: list[Rows], work: Path) -> dict[tuple[int, int], np.ndarray]:
-    """The logits of every row of a plan's steps, by slot and position: of an engine like `engine`."""
+    """Return the logits of every row of a plan's steps, by slot and position, of an engine like `engine`."""
     places, data = [], b""
     for section in engine.sections:
         places.append(-1 if section is None else len(data))
@@ -102,7 +102,7 @@ def steps(command: list[str], engine: Direct, plan: list[Rows], work: Path) -> d
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(weights=random_weights, parts=st.lists(st.tuples(numbers, numbers), min_size=1, max_size=5))
-def test_a_row_on_arm_has_the_same_bits_however_its_prompt_is_cut(
+def test_a_row_on_arm_has_the_same_bits_for_any_split_of_its_prompt(
     program: list[str], tmp_path: Path, kernel: str, weights: Weights, parts: list[tuple[int, int]]
 ) -> None:
     """Chunks of two slots, two to a step, and every token alone. The portable kernel here is near."""
@@ -121,5 +121,5 @@ def test_a_row_on_arm_has_the_same_bits_however_its_prompt_is_cut(
             assert np.array_equal(logits, found[place])
         for rows in alone:
             [expected] = engine.step(rows, [0])
-            # Sums in another order may round what follows to another level.
+            # Sums in another order may round later values to another level.
             assert np.abs(found[rows[0][1:]] - expected).max() <= 0.05 * np.abs(expected).max()

@@ -1,4 +1,4 @@
-"""An MLP of 8 bits in TensorRT's dialects: ONNX Runtime's CPU kernels compute what numpy does."""
+"""An 8-bit MLP in TensorRT's dialects: ONNX Runtime's CPU kernels compute the same as numpy."""
 
 from collections import Counter
 from pathlib import Path
@@ -17,7 +17,7 @@ from workers.graph.sources.checkpoint import Checkpoint
 from workers.graph.tensorrt import write_tensorrt_decoder
 
 MAX_LENGTH = 64
-# A value at the edge between two steps may fall on either side: one of many then differs by a whole step.
+# A value at the edge between two levels may be rounded either way: one of many then differs by a whole level.
 BESIDE_AN_EDGE = 0.1
 STORED = {"int8": onnx.TensorProto.INT8, "fp8": onnx.TensorProto.FLOAT8E4M3FN}
 each_grid = pytest.mark.parametrize("grid", GRIDS.values(), ids=GRIDS)
@@ -32,7 +32,9 @@ def write(checkpoint: Checkpoint, folder: Path, dtype: str, rounded: dict[str, R
 
 
 def log_probabilities(graph: Path, checkpoint: Checkpoint, dtype: str) -> np.ndarray:
-    """Of each token of `TEXT` but the first, given those before it: one row of the batch for each beginning."""
+    """Return the log probability of each token of `TEXT` but the first, given those before it: one row of the batch for
+    each prefix.
+    """
     a = checkpoint.architecture
     lengths = np.arange(1, len(TEXT))
     given: dict[str, np.ndarray] = {
@@ -43,7 +45,7 @@ def log_probabilities(graph: Path, checkpoint: Checkpoint, dtype: str) -> np.nda
     slots = np.zeros((len(lengths), a.num_kv_heads, MAX_LENGTH, a.head_dim), dtype)
     given |= {f"past_{part}.{layer}": slots for layer in range(a.num_layers) for part in ("key", "value")}
     options = onnxruntime.SessionOptions()
-    # Optimised, a product of 8-bit weights alone becomes MatMulNBits, which rounds the activations too.
+    # When optimised, a product of 8-bit weights alone becomes MatMulNBits, which rounds the activations too.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
     logits = session.run(["logits"], given)[0].astype(np.float64)
@@ -57,7 +59,7 @@ def log_probabilities(graph: Path, checkpoint: Checkpoint, dtype: str) -> np.nda
     ids=lambda value: getattr(value, "name", value),
 )
 def test_every_family_equals_numpy(tmp_path: Path, name: str, grid: Grid) -> None:
-    """In 8 bits; and with nothing rounded, the model that it was."""
+    """In 8 bits; and without rounding, the original model."""
     checkpoint = checkpoint_of(tmp_path / "source", name)
     every = rounded_of(checkpoint, grid)
     plain = predict(checkpoint, [TEXT], PlainProducts()).log_probability
@@ -83,7 +85,7 @@ def test_half_precision_rounds_a_little_more(tmp_path: Path, name: str, grid: Gr
 
 
 @each_grid
-def test_what_is_left_out_is_so_in_the_graph_and_the_rest_is_in_8_bits(tmp_path: Path, grid: Grid) -> None:
+def test_excluded_layers_are_not_quantised_and_all_others_are_8_bits(tmp_path: Path, grid: Grid) -> None:
     checkpoint = checkpoint_of(tmp_path / "source", "llama, linear scaling, every bias")
     down, up = "layers.0.mlp.down_proj", "layers.1.mlp.up_proj"
     every = rounded_of(checkpoint, grid, fp16=down, weights_alone=up)
@@ -95,7 +97,7 @@ def test_what_is_left_out_is_so_in_the_graph_and_the_rest_is_in_8_bits(tmp_path:
     assert {name for name in matrices if stored.get(f"{name}.levels") == STORED[grid.name]} == matrices - {down}
     others = [down, "layers.0.self_attn.qkv", "layers.1.self_attn.o_proj", "embed_tokens", "lm_head"]
     assert all(stored[f"{name}.weight"] == onnx.TensorProto.FLOAT16 for name in others)
-    # Gate and up of layer 0 read the same rounded activations; up of layer 1 those that gate rounds for itself.
+    # Gate and up of layer 0 share the same rounded activations; up of layer 1 uses those that gate rounds for itself.
     read = {node.output[0]: node.input[0] for node in model.graph.node if node.op_type == "MatMul"}
     norm = "layers.1.post_attention_layernorm.out.narrow"
     assert read["layers.0.mlp.gate_proj.out"] == read["layers.0.mlp.up_proj.out"] == "layers.0.mlp.gate_proj.in"

@@ -1,4 +1,4 @@
-"""The real model: against transformers' own greedy decode, and under the same conditions as the tiny one."""
+"""The real model: compared with transformers' own greedy decode, and under the same conditions as the tiny one."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,8 +20,8 @@ GREEDY = Sampling()
 GOLDEN: dict[str, Any] = msgspec.json.decode(
     (Path(__file__).parents[1] / "golden" / "smollm2_greedy.json").read_bytes()
 )
-# docs/models.md has 200 prompts; here, by the native engine, int8 0.973 and 0.0017 nats, q4 0.949 and
-# 0.0032. The bounds leave room for a small sample and for other CPUs.
+# docs/models.md has 200 prompts; here, by the native engine, int8 0.973 and 0.0017 nats, q4 0.949 and 0.0032. The
+# bounds leave room for a small sample and other CPUs.
 BOUNDS = {"int8": (0.965, 0.003), "native": (0.955, 0.003), "native_q4": (0.93, 0.005)}
 FEWEST_POSITIONS = 200
 CASES: list[dict[str, Any]] = GOLDEN["cases"]
@@ -61,13 +61,13 @@ def native(model_folder: ModelFolder) -> Iterator[NativeEngine]:
 
 @pytest.fixture(scope="module")
 def native_q4(models_dir: Path) -> Iterator[NativeEngine]:
-    """The layers' own 4 bits (a few seconds, 98 MB)."""
+    """The layers in 4 bits (a few seconds, 98 MB)."""
     engine = native_of(prepare_model(models_dir, "q4"))
     yield engine
     engine.close()
 
 
-def test_golden_is_of_the_prepared_weights(model_folder: ModelFolder) -> None:
+def test_the_golden_answers_are_of_the_prepared_weights(model_folder: ModelFolder) -> None:
     assert GOLDEN["source_sha256"] == model_folder.manifest.source.sha256
 
 
@@ -78,7 +78,9 @@ def test_fp32_equals_transformers_token_for_token(fp32: Engine, case: dict[str, 
 
 
 def forced(engine: CpuEngine) -> np.ndarray:
-    """The natural logarithms of all tokens' probabilities at each place of eight answers: `[places, vocabulary]`."""
+    """Return the natural logarithms of all tokens' probabilities at each position of eight answers: `[positions,
+    vocabulary]`.
+    """
     asked = [(case["prompt_ids"], case["answer_ids"]) for case in CASES[:8]]
     length = min(len(answer) for _, answer in asked)
     engine.prefill([PrefillChunk(slot=at, past=0, token_ids=ids, sampling=GREEDY) for at, (ids, _) in enumerate(asked)])
@@ -97,7 +99,9 @@ def forced(engine: CpuEngine) -> np.ndarray:
 
 @pytest.mark.parametrize("name", BOUNDS)
 def test_fewer_bits_agree_with_fp32(name: str, fp32: OnnxEngine, request: pytest.FixtureRequest) -> None:
-    """At each place of fp32's answers, given its tokens so far: the likeliest token, and how far all others move."""
+    """At each position of fp32's answers, given its tokens so far: the likeliest token, and the divergence of the
+    distribution.
+    """
     agreement, divergence = BOUNDS[name]
     wanted, found = forced(fp32), forced(request.getfixturevalue(name))
     assert len(wanted) >= FEWEST_POSITIONS

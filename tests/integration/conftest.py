@@ -1,4 +1,4 @@
-"""What the suites here share: Redis stores, a broker that may be stopped, and a watch over the machine."""
+"""Shared fixtures: Redis stores, a broker that may be stopped, and a monitor of the machine's pauses."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -17,7 +17,7 @@ __all__ = ["bench", "in_time", "make_bench", "own_redis", "standstill"]
 
 @pytest_asyncio.fixture
 async def standstill(reliability: Reliability) -> AsyncIterator[Standstill]:
-    """It ticks for as long as the test runs."""
+    """A monitor that ticks for as long as the test runs."""
     watch = Standstill(GRACE_S if reliability.whole else BESIDE_OTHERS_S)
     ticking = asyncio.create_task(watch.run())
     yield watch

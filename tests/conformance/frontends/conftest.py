@@ -1,4 +1,4 @@
-"""What every suite over the front ends runs on: one system, and someone who is served throughout."""
+"""One system for every suite over the front ends, and a client that is served throughout."""
 
 from collections.abc import AsyncIterator
 
@@ -26,7 +26,7 @@ SYSTEM = pytest.mark.system(
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """All suites run on one system."""
+    """Run all suites on one system."""
     module = item.getparent(pytest.Module)
     if module is not None and module.get_closest_marker("system") is None:
         module.add_marker(SYSTEM)
@@ -49,7 +49,7 @@ async def strict(system: System) -> Service:
 
 @pytest_asyncio.fixture(scope="module", autouse=True)
 async def bystander(gateway: Service) -> AsyncIterator[Bystander]:
-    """Someone is served on the same gateway throughout, whatever the others do."""
+    """A client that is served on the same gateway throughout."""
     async with Bystander.beside(gateway.ws) as bystander:
         yield bystander
     assert bystander.answers

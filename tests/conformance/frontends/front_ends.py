@@ -1,4 +1,4 @@
-"""The front ends, and what the suites over them have in common. A front end joins by being listed in `FRONT_ENDS`."""
+"""The front ends, and shared parts of their suites. Add a front end to `FRONT_ENDS` to include it."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ LONG = 500  # tokens: five seconds
 
 @dataclass(frozen=True, slots=True)
 class FrontEnd:
-    """A way in, and what its parser cannot read."""
+    """A front end, and input that its parser cannot read."""
 
     form: Form
     malformed: tuple[str | bytes, ...]

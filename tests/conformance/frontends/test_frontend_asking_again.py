@@ -1,4 +1,4 @@
-"""An event asked again is the same response, wherever and whenever."""
+"""A repeated event is the same response, in any place and at any time."""
 
 from tests.conformance.frontends.front_ends import FrontEnd
 from tests.support.system import Service, eventually
@@ -8,7 +8,7 @@ from tests.support.wire import Bystander, Client
 async def test_an_event_repeated_in_flight_is_the_same_response(
     client: Client, worker: Service, bystander: Bystander
 ) -> None:
-    """From its beginning, to its end, and it is computed once."""
+    """The response restarts at its beginning, runs to its end, and is computed once."""
     async with bystander.paused:
         before = await _asked(worker)
         await client.create("Tell me all", event_id="twice", max_output_tokens=250)
@@ -23,8 +23,10 @@ async def test_an_event_repeated_in_flight_is_the_same_response(
     assert client.count("response.done") == 1
 
 
-async def test_an_event_repeated_at_once_is_one_response(client: Client, worker: Service, bystander: Bystander) -> None:
-    """Before Kafka has acknowledged the first."""
+async def test_an_event_repeated_immediately_is_one_response(
+    client: Client, worker: Service, bystander: Bystander
+) -> None:
+    """The repetition comes before Kafka has acknowledged the first."""
     async with bystander.paused:
         before = await _asked(worker)
         for _ in range(3):
@@ -49,7 +51,7 @@ async def test_an_event_repeated_after_the_end_is_the_same_answer(
         assert await _asked(worker) == before
 
 
-async def test_a_client_that_lost_its_socket_gets_its_answer_by_asking_again(
+async def test_a_client_that_lost_its_socket_gets_its_answer_by_repeating_its_event(
     gateway: Service, front: FrontEnd, worker: Service, bystander: Bystander
 ) -> None:
     """A dropped socket is not a cancel: in the same session, the same event finds the answer, running or done."""
@@ -67,7 +69,7 @@ async def test_a_client_that_lost_its_socket_gets_its_answer_by_asking_again(
         assert await _asked(worker) == before + 1
 
 
-async def test_another_sessions_event_of_that_name_is_another_response(gateway: Service, front: FrontEnd) -> None:
+async def test_another_sessions_event_of_the_same_id_is_another_response(gateway: Service, front: FrontEnd) -> None:
     async with Client.connect(gateway.ws, front.form) as one, Client.connect(gateway.ws, front.form) as other:
         mine = await one.ask("Tell me", event_id="mine", max_output_tokens=5)
         yours = await other.ask("Tell me", event_id="mine", max_output_tokens=5)
@@ -75,7 +77,7 @@ async def test_another_sessions_event_of_that_name_is_another_response(gateway: 
 
 
 async def _asked(worker: Service) -> float:
-    """Requests that the worker has answered, once it has no other; it may hear of cancels late."""
+    """Return how many requests the worker has answered, once it has no other; cancels may reach it late."""
 
     async def is_idle() -> bool:
         busy = [await worker.metric(f"replyline_worker_{what}") for what in ("slots_used", "waiting")]

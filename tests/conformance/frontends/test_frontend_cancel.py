@@ -1,4 +1,4 @@
-"""Cancelling ends an answer, and forgetting a session leaves nothing of it."""
+"""A cancel ends an answer, and deleting a session leaves nothing of it."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ from tests.support.wire import Bystander, Client
 async def test_a_cancel_ends_the_answer_and_frees_its_slot(
     client: Client, worker: Service, bystander: Bystander, by: str
 ) -> None:
-    """The client keeps what it has; the worker ends it as cancelled, and not as whole."""
+    """The client keeps the text so far; the worker ends it as cancelled, not as completed."""
     async with bystander.paused:
         cancelled = await worker.metric("infer_total", status="cancelled")
         event_id = await client.create("Tell me all", max_output_tokens=LONG)
@@ -37,10 +37,10 @@ async def _has(worker: Service, metric: str, value: float, **labels: str) -> boo
     return await worker.metric(metric, **labels) == value
 
 
-async def test_cancels_make_room_for_others_at_once(
+async def test_a_cancel_frees_its_slot_immediately(
     gateway: Service, worker: Service, front: FrontEnd, client: Client
 ) -> None:
-    """Eight slots are taken for long; given up, they serve the next before any would have ended."""
+    """Eight slots are in use for a long time; cancelled, they serve the next requests before any would have ended."""
     async with Client.connect(gateway.ws, front.form) as other:
         before = await worker.metric("replyline_worker_tokens_total", kind="output")
         events = [(who, await who.create("Tell me all", max_output_tokens=LONG)) for who in [client, other] * 4]
@@ -55,15 +55,15 @@ async def test_cancels_make_room_for_others_at_once(
         assert computed < len(events) * LONG
 
 
-async def test_a_cancel_right_behind_its_question_takes_effect(client: Client) -> None:
-    """Even before the response has an id: exactly one created and one done."""
+async def test_a_cancel_directly_after_its_question_takes_effect(client: Client) -> None:
+    """This holds even before the response has an id: exactly one created and one done."""
     event_id = await client.create("Tell me all", max_output_tokens=LONG)
     await client.send({"type": "response.cancel", "target_event_id": event_id})
     answer = await client.answer(event_id)
     assert answer.outcome == ("cancelled", "client", "model")
 
 
-async def test_a_cancel_of_nothing_is_an_error(client: Client) -> None:
+async def test_a_cancel_without_an_answer_is_an_error(client: Client) -> None:
     for target in ({"response_id": "resp_none"}, {"target_event_id": "ev_none"}):
         seen = len(client.events)
         await client.send({"type": "response.cancel", **target})
@@ -84,7 +84,7 @@ async def test_another_sessions_answer_cannot_be_cancelled(gateway: Service, fro
 
 
 async def test_a_cancel_after_the_end_changes_nothing(client: Client) -> None:
-    """The answer may have ended while the cancel was on its way: that is no error, and there is one done."""
+    """The answer may have ended while the cancel was in transit: no error is sent, and there is one done."""
     event_id = await client.create("Tell me", max_output_tokens=3)
     answer = await client.answer(event_id)
     await client.send({"type": "response.cancel", "target_event_id": event_id})
@@ -94,7 +94,7 @@ async def test_a_cancel_after_the_end_changes_nothing(client: Client) -> None:
     assert client.count("error") == 0
 
 
-# --- forgetting
+# --- delete
 
 
 async def test_a_deleted_session_is_forgotten(
@@ -110,15 +110,15 @@ async def test_a_deleted_session_is_forgotten(
         before = await worker.metric("infer_total")
         await client.create("Remember 4711", event_id="before", max_output_tokens=10)
         again = await client.answer("before", since=seen)
-        assert await worker.metric("infer_total") == before + 1, "it is computed anew"
-    for counted in ("input_tokens", "output_tokens"):  # what the shop says may be cached: it is no customer's
+        assert await worker.metric("infer_total") == before + 1, "it is computed again"
+    for counted in ("input_tokens", "output_tokens"):  # the shop's texts may be cached: they belong to no customer
         assert again.response["usage"][counted] == first.response["usage"][counted]
 
 
 async def test_an_answer_in_flight_when_its_session_is_deleted_leaves_nothing(
     client: Client, system: System, worker: Service
 ) -> None:
-    """It is cancelled, and what the worker had written of it is not remembered afterwards."""
+    """It is cancelled, and the worker's text so far is not remembered."""
     cancelled = await worker.metric("infer_total", status="cancelled")
     event_id = await client.create("Remember 4711", max_output_tokens=LONG)
     await client.text_of(event_id, chars=5)

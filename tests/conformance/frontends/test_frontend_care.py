@@ -1,4 +1,4 @@
-"""A person who is asked for, and what is thought of answers, over every front end."""
+"""Requests for a person and ratings of answers, over every front end."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.support.system import Service
 from tests.support.wire import Client
 
 
-async def test_a_person_who_is_asked_for_is_told_of_with_the_requests_event(client: Client) -> None:
+async def test_a_hand_off_is_confirmed_with_the_requests_event_id(client: Client) -> None:
     assert client.events[0]["handoff"] is True
     await client.send({"type": "handoff.request", "event_id": "h-1", "language": "zh"})
     told = await client.of_type("handoff.created")
@@ -17,7 +17,7 @@ async def test_a_person_who_is_asked_for_is_told_of_with_the_requests_event(clie
     assert client.count("response.created") == 0
 
 
-async def test_who_asks_again_is_told_of_the_same_hand_off_and_so_is_who_comes_back(
+async def test_repeated_requests_and_reconnects_report_the_same_hand_off(
     client: Client, gateway: Service, front: FrontEnd
 ) -> None:
     await client.send({"type": "handoff.request"})
@@ -32,7 +32,7 @@ async def test_who_asks_again_is_told_of_the_same_hand_off_and_so_is_who_comes_b
         assert await back.of_type("handoff.created") == first
 
 
-async def test_a_question_that_asks_for_a_person_is_answered_by_the_hand_off_alone(client: Client) -> None:
+async def test_a_question_that_asks_for_a_person_gets_only_the_hand_off(client: Client) -> None:
     answer = await client.ask("I want to talk to a person")
     assert answer.outcome == ("completed", "stop", "handoff")
     assert answer.text.startswith("I have asked a person")
@@ -63,7 +63,7 @@ async def test_the_last_rating_of_an_answer_is_recorded(client: Client) -> None:
         ({"rating": "up"}, "invalid_field", "response_id"),
     ],
 )
-async def test_feedback_that_cannot_be_taken_is_one_error_that_names_the_field(
+async def test_invalid_feedback_is_one_error_that_names_the_field(
     client: Client, fields: dict[str, object], code: str, param: str
 ) -> None:
     await client.send({"type": "feedback", "event_id": "f-1", **fields})
@@ -79,7 +79,9 @@ async def test_an_answer_of_another_session_cannot_be_rated(client: Client, gate
 
 
 @pytest.mark.parametrize(("param", "value"), [("event_id", "with space"), ("event_id", "e" * 300)])
-async def test_a_request_for_a_person_with_a_wrong_field_is_none(client: Client, param: str, value: object) -> None:
+async def test_a_request_for_a_person_with_an_invalid_field_opens_no_hand_off(
+    client: Client, param: str, value: object
+) -> None:
     await client.send({"type": "handoff.request", param: value})
     error = await client.error()
     assert (error["code"], error["param"]) == ("invalid_field", param)

@@ -1,4 +1,4 @@
-"""Who may ask: a page by its origin, a person by a token, and each only for their own conversations."""
+"""Access control: a page by its origin, a person by a token, each only to their own conversations."""
 
 import asyncio
 import os
@@ -85,7 +85,7 @@ PER_MINUTE = 40
 
 @pytest_asyncio.fixture(scope="module")
 async def guarded(system: System, worker: Service, key_server: KeyServer) -> Service:
-    """A gateway that asks for tokens: by a secret and by an identity provider's keys."""
+    """A gateway that requires tokens, by a secret and by an identity provider's keys."""
     secret = system.folder / "secret"
     secret.write_bytes(SECRET + b"\n")
     return await system.gateway(
@@ -105,7 +105,7 @@ def token(ttl_s: float = 60, **changed: Any) -> str:
 
 
 @pytest.mark.parametrize("algorithm", ["HS256", "RS256", "ES256", "EdDSA"])
-async def test_a_good_token_is_answered_and_told_until_when(guarded: Service, front: FrontEnd, algorithm: str) -> None:
+async def test_a_good_token_is_accepted_with_its_expiry(guarded: Service, front: FrontEnd, algorithm: str) -> None:
     before = time.time() * 1_000
     async with Client.connect(guarded.ws, front.form, token=token(algorithm=algorithm)) as client:
         assert before + 59_000 < client.events[0]["expires_at"] < time.time() * 1_000 + 60_000
@@ -124,7 +124,7 @@ async def test_a_good_token_is_answered_and_told_until_when(guarded: Service, fr
         (signed(exp=10), "token_expired", 4005),
     ],
 )
-async def test_without_a_good_token_there_is_an_error_and_the_end(
+async def test_a_missing_or_bad_token_gets_an_error_and_a_close(
     guarded: Service, front: FrontEnd, text: str | None, code: str, close: int
 ) -> None:
     async with Client.connect(guarded.ws, front.form, start=False) as client:
@@ -139,7 +139,9 @@ async def test_without_a_good_token_there_is_an_error_and_the_end(
 async def test_a_session_belongs_to_the_subject_that_began_it(
     system: System, guarded: Service, front: FrontEnd
 ) -> None:
-    """Another one who names it gets an empty one of his own: no answer, no history, nothing to cancel or erase."""
+    """Another subject that names it gets an empty session of its own: no answer, no history, nothing to cancel or
+    erase.
+    """
     name = f"theirs-{front.form.is_text}"
     alice, bob = owned_session_id("alice", name), owned_session_id("bob", name)
     async with (
@@ -166,8 +168,8 @@ async def test_a_session_belongs_to_the_subject_that_began_it(
     assert len(await system.turns(alice, at_least=3)) == 3
 
 
-async def test_without_a_token_nobodys_session_can_be_named(gateway: Service, front: FrontEnd) -> None:
-    """A gateway for anyone, beside the other on the same Kafka and Redis."""
+async def test_a_client_without_a_token_can_name_no_subjects_session(gateway: Service, front: FrontEnd) -> None:
+    """It uses an open gateway on the same Kafka and Redis."""
     async with Client.connect(gateway.ws, front.form, start=False) as client:
         await client.send({"type": "session.start", "session_id": owned_session_id("alice", "theirs")})
         error = await client.error()
@@ -175,7 +177,7 @@ async def test_without_a_token_nobodys_session_can_be_named(gateway: Service, fr
 
 
 @pytest.mark.promise(16)
-async def test_the_session_goes_on_with_a_newer_token_and_ends_with_the_last(
+async def test_a_session_continues_with_a_newer_token_and_ends_with_the_last(
     guarded: Service, front: FrontEnd, reliability: Reliability
 ) -> None:
     began = time.time()
@@ -195,10 +197,10 @@ async def test_the_session_goes_on_with_a_newer_token_and_ends_with_the_last(
     reliability.found(figure=f"closed 4005 after {late_s:.1f} s", target="expiry closes ≤ 5 s", holds=0 <= late_s <= 5)
 
 
-async def test_a_subject_has_so_many_requests_a_minute_by_however_many_connections(
+async def test_a_subjects_requests_per_minute_are_limited_over_all_connections(
     guarded: Service, front: FrontEnd
 ) -> None:
-    """An event that is repeated is not another request, and nobody else has fewer for it."""
+    """A repeated event is not another request, and no other subject's limit shrinks."""
     eager = token(sub=f"eager-{front.name}")
     async with (
         Client.connect(guarded.ws, front.form, token=eager) as one,
@@ -227,7 +229,7 @@ async def test_a_subject_has_so_many_requests_a_minute_by_however_many_connectio
 
 
 @pytest.mark.promise(15)
-async def test_a_page_that_is_not_on_the_list_is_refused_before_the_upgrade(
+async def test_an_unlisted_origin_is_refused_before_the_upgrade(
     guarded: Service, front: FrontEnd, reliability: Reliability
 ) -> None:
     options: dict[str, Any] = {"subprotocols": [Subprotocol(front.name)], "proxy": None}
@@ -246,7 +248,7 @@ async def test_a_page_that_is_not_on_the_list_is_refused_before_the_upgrade(
     )
 
 
-async def test_the_last_keys_are_kept_while_there_are_no_new_ones(
+async def test_the_last_keys_stay_while_new_ones_cannot_be_read(
     guarded: Service, front: FrontEnd, key_server: KeyServer
 ) -> None:
     key_server.stop()
@@ -255,7 +257,7 @@ async def test_the_last_keys_are_kept_while_there_are_no_new_ones(
 
 
 async def test_no_part_of_a_token_is_ever_logged(system: System, guarded: Service, front: FrontEnd) -> None:
-    """At the most talkative level, good ones and bad ones, refused by the codec and by the check."""
+    """At the most verbose log level, with good and bad tokens, refused by the codec and by the check."""
     good = token(jti="a" * 64)
     tokens = [good, token(aud="billing", jti="b" * 64), by_hand({"alg": "none"}, claims(jti="c" * 64)), "nonsense" * 8]
     for text in tokens:
@@ -284,7 +286,7 @@ async def test_the_command_line_makes_a_token_and_asks_with_it(guarded: Service,
 
 
 async def _typed(*arguments: str, **env: str) -> tuple[int | None, str]:
-    """`replyline …`: its exit status and all that it said."""
+    """Run `replyline …`; return its exit status and output."""
     process = await asyncio.create_subprocess_exec(
         Path(sys.executable).with_name("replyline"),
         *arguments,
@@ -297,7 +299,7 @@ async def _typed(*arguments: str, **env: str) -> tuple[int | None, str]:
     return process.returncode, said.decode()
 
 
-async def test_who_is_let_in_without_a_token_is_said_at_the_start(gateway: Service, guarded: Service) -> None:
+async def test_the_start_log_says_who_is_admitted_without_a_token(gateway: Service, guarded: Service) -> None:
     (line,) = gateway.logged("anonymous")
     assert (line["level"], line["tenant"]) == ("warning", "demo")
     assert guarded.logged("anonymous") == []

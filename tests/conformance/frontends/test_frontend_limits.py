@@ -1,4 +1,4 @@
-"""What is too much is refused with when to come back, and costs nobody else; a connection that is dead is closed."""
+"""Excess is refused with a time to retry and costs no other client; a dead connection is closed."""
 
 from tests.conformance.frontends.front_ends import LONG, FrontEnd
 from tests.support.system import Service, eventually
@@ -13,8 +13,8 @@ async def cancel(client: Client, events: list[str]) -> None:
         await client.answer(event_id)
 
 
-async def test_one_more_than_the_connection_may_have_in_flight_is_refused(client: Client) -> None:
-    """Once the others have ended there is room again."""
+async def test_a_request_beyond_the_connections_in_flight_limit_is_refused(client: Client) -> None:
+    """Once the others have ended, another is accepted."""
     events = [await client.create(f"Number {number}", max_output_tokens=LONG) for number in range(4)]
     fifth = await client.create("One too many", max_output_tokens=40)
     error = await client.error()
@@ -24,7 +24,7 @@ async def test_one_more_than_the_connection_may_have_in_flight_is_refused(client
     assert len((await client.ask("Now?", event_id=fifth, max_output_tokens=3)).text) == 3
 
 
-async def test_more_than_the_gateway_may_have_in_flight_is_refused(strict: Service, front: FrontEnd) -> None:
+async def test_a_request_beyond_the_gateways_in_flight_limit_is_refused(strict: Service, front: FrontEnd) -> None:
     async with Client.connect(strict.ws, front.form) as one, Client.connect(strict.ws, front.form) as other:
         events = [await one.create(f"Number {number}", max_output_tokens=LONG) for number in range(4)]
         last = await other.create("Number 4", max_output_tokens=LONG)
@@ -39,7 +39,7 @@ async def test_more_than_the_gateway_may_have_in_flight_is_refused(strict: Servi
 
 
 async def test_too_many_messages_a_minute_are_refused_with_the_time_to_wait(strict: Service, front: FrontEnd) -> None:
-    """What cannot be read counts as well; pongs do not."""
+    """Unreadable messages count as well; pongs do not."""
     async with Client.connect(strict.ws, front.form) as client:
         for _ in range(5):
             await client.send_raw(front.malformed[1])
@@ -60,8 +60,8 @@ async def test_too_many_messages_a_minute_are_refused_with_the_time_to_wait(stri
         assert client.socket.close_code is None
 
 
-async def test_one_connection_too_many_is_told_when_to_come_again(strict: Service, front: FrontEnd) -> None:
-    """Those that were there stay, and one that goes makes room."""
+async def test_a_connection_beyond_the_limit_is_told_when_to_retry(strict: Service, front: FrontEnd) -> None:
+    """Existing connections stay, and a closed one makes room."""
     await eventually(lambda: _nobody_on(strict))
     async with Client.connect(strict.ws, front.form) as one, Client.connect(strict.ws, front.form) as two:
         async with Client.connect(strict.ws, front.form):
@@ -88,13 +88,13 @@ async def _is_held(gateway: Service, number: int) -> bool:
 # --- heartbeat
 
 
-async def test_pings_come_and_a_client_that_answers_them_stays(strict: Service, front: FrontEnd) -> None:
+async def test_the_gateway_pings_and_a_client_that_answers_stays(strict: Service, front: FrontEnd) -> None:
     async with Client.connect(strict.ws, front.form) as client:
         await eventually(lambda: client.count("ping") >= 3)
         assert client.socket.close_code is None
 
 
-async def test_a_client_that_answers_no_ping_is_closed_with_4012(strict: Service, front: FrontEnd) -> None:
+async def test_a_client_that_does_not_answer_pings_is_closed_with_4012(strict: Service, front: FrontEnd) -> None:
     async with Client.connect(strict.ws, front.form, pong=False) as client:
         assert await client.closed() == 4012
         assert client.count("ping") == 2

@@ -1,4 +1,4 @@
-"""`replyline` as it is typed."""
+"""The `replyline` command line as typed."""
 
 import asyncio
 import signal
@@ -24,7 +24,7 @@ class Done:
 
 
 async def replyline(*arguments: str, limit_s: float = 90, **env: str) -> Done:
-    """Type a command and wait for its end."""
+    """Run a command until it ends."""
     process = await asyncio.create_subprocess_exec(
         "/usr/bin/env",
         *(f"{name}={value}" for name, value in {"COLUMNS": "200", "REPLYLINE_AUTH__MODE": "anonymous", **env}.items()),
@@ -45,7 +45,7 @@ async def replyline(*arguments: str, limit_s: float = 90, **env: str) -> Done:
 
 
 @pytest.mark.parametrize("command", ["up", "gateway"])
-async def test_a_port_that_is_taken_is_one_line(command: str) -> None:
+async def test_a_taken_port_gives_one_line(command: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         done = await replyline(command, REPLYLINE_GATEWAY__PORT=port, REPLYLINE_WORKER__ENGINE="fake")
@@ -55,15 +55,15 @@ async def test_a_port_that_is_taken_is_one_line(command: str) -> None:
     assert "Traceback" not in done.out
 
 
-async def test_a_model_that_is_not_there_stops_the_gateway_before_it_serves() -> None:
+async def test_a_missing_model_stops_the_gateway_before_it_serves() -> None:
     done = await replyline("gateway", REPLYLINE_MODEL__DIR="/nowhere", REPLYLINE_GATEWAY__PORT="0")
     assert done.status == 2, done
     (line,) = done.err.splitlines()
     assert "/nowhere" in line
 
 
-async def test_nobody_there_is_one_line() -> None:
-    """A gateway that is not there, and Kafka."""
+async def test_an_absent_server_gives_one_line() -> None:
+    """The gateway is absent, then Kafka."""
     address = f"127.0.0.1:{free_port()}"
     asked, described = await asyncio.gather(
         replyline("ask", "Hello?", "--url", f"ws://{address}/ws"),
@@ -76,7 +76,7 @@ async def test_nobody_there_is_one_line() -> None:
 
 
 async def test_topics_are_created_once_and_described(new_system: MakeSystem) -> None:
-    """On the real broker: what is there stays, and what is missing has the command that makes it."""
+    """On the real broker: existing topics stay, and missing ones are reported with the command that creates them."""
     system, topics = await new_system(), TopicNames().all(request_partitions=1, reply_partitions=1)
     prefix = {**system.environment(), "REPLYLINE_KAFKA__TOPIC_PREFIX": f"{system.prefix}cli."}
     described = await replyline("topics", "describe", **prefix)
@@ -93,8 +93,8 @@ async def test_topics_are_created_once_and_described(new_system: MakeSystem) -> 
     assert f"{system.prefix}cli.chat.replies: {REPLY_PARTITIONS} partitions" in described.out
 
 
-async def test_a_gateway_and_a_worker_are_started_by_their_commands(new_system: MakeSystem) -> None:
-    """`replyline gateway` and `replyline worker` are the very processes."""
+async def test_the_commands_gateway_and_worker_start_a_gateway_and_a_worker(new_system: MakeSystem) -> None:
+    """`replyline gateway` and `replyline worker` become these processes themselves."""
     system = await new_system()
     port, metrics_port = free_port(), free_port()
     env = system.environment(gateway__port=port, worker__metrics_port=metrics_port)

@@ -1,4 +1,4 @@
-"""`replyline diagnose` on a running system, one thing wrong with it at a time: it names that thing."""
+"""`replyline diagnose` on a running system with one fault at a time names that fault."""
 
 import asyncio
 import signal
@@ -32,7 +32,7 @@ LONGEST_LOOK_S = 60.0
 
 @pytest.fixture(scope="module")
 def own_broker(kafka_broker: KafkaBroker, pytestconfig: pytest.Config) -> Iterator[KafkaBroker]:
-    """One that a test here may stop; where none will, the one that all share."""
+    """A broker that a test here may stop; if none will, the shared one."""
     if not pytestconfig.getoption("--reliability"):
         yield kafka_broker
         return
@@ -45,7 +45,7 @@ def own_broker(kafka_broker: KafkaBroker, pytestconfig: pytest.Config) -> Iterat
 
 @dataclass(slots=True, kw_only=True)
 class Stage:
-    """A system in order, and how it is looked at; `looks_s` is how long each look took, of those like it too."""
+    """A healthy system and its checks; `looks_s` is the duration of each check, over all systems like it."""
 
     system: System
     broker: KafkaBroker
@@ -56,7 +56,7 @@ class Stage:
     seconds: float = 4.0
 
     async def bottleneck(self, *, url: str | None = None, extra: Sequence[str] = ()) -> list[str]:
-        """The causes found, the first of which is the verdict."""
+        """Return the causes found, the first of which is the verdict."""
         settings = Settings.model_validate(
             {
                 "kafka": {
@@ -108,7 +108,7 @@ async def stage(make_system: MakeSystem, own_broker: KafkaBroker) -> Stage:
 
 @asynccontextmanager
 async def asking(stage: Stage, clients: int, text: str, **fields: object) -> AsyncIterator[None]:
-    """So many clients, each with one question after the other at hand."""
+    """Start this many clients that ask one question after the other."""
 
     async def ask() -> None:
         async with Client.connect(stage.gateway.ws, MSGPACK) as client:
@@ -151,7 +151,7 @@ async def happened(stage: Stage, counter: str, **labels: str) -> bool:
 
 
 async def gateway_loop(stage: Stage) -> list[str]:
-    """Its time is taken away, as a full machine does it."""
+    """Its CPU time is taken away, as on a full machine."""
 
     async def hold_up() -> None:
         while True:
@@ -170,7 +170,7 @@ async def gateway_loop(stage: Stage) -> list[str]:
 
 
 async def queue(stage: Stage) -> list[str]:
-    """Another service writes to a bucket that nobody reads."""
+    """Another service writes to a bucket that no worker reads."""
     for number in range(20):
         await stage.system.produce("chat.requests.long", packed(id=f"unread-{number}", max_output_tokens=3))
     return await stage.bottleneck()
@@ -189,7 +189,7 @@ async def prefill(stage: Stage) -> list[str]:
 
 
 async def kv(stage: Stage) -> list[str]:
-    """What lies in Redis is damaged between a conversation's turns."""
+    """KV in Redis is damaged between a conversation's turns."""
     stage = await stage.like(worker__fake_prefill_ms_per_token=1)  # so that loading pays
 
     async def damage() -> None:
@@ -204,7 +204,7 @@ async def kv(stage: Stage) -> list[str]:
                 await damage()
 
     async with Redis.from_url(stage.system.redis.url) as redis:
-        talking = [asyncio.create_task(talk()) for _ in range(10)]  # more than there are slots
+        talking = [asyncio.create_task(talk()) for _ in range(10)]  # more than the slots
         await asyncio.sleep(1)
         try:
             return await stage.bottleneck()
@@ -215,7 +215,7 @@ async def kv(stage: Stage) -> list[str]:
 
 
 async def gpu_memory(stage: Stage) -> list[str]:
-    """No GPU is at hand: a page with its numbers is."""
+    """No GPU is available: a page with its metrics is."""
     series = "".join(
         f'replyline_gpu_memory_bytes{{gpu="0",state="{state}"}} {size}\n'
         for state, size in (("used", 79e9), ("total", 80e9))
@@ -234,7 +234,7 @@ async def gpu_memory(stage: Stage) -> list[str]:
 
 
 async def redis(stage: Stage) -> list[str]:
-    """It hangs."""
+    """Redis hangs."""
     stage.system.redis.signal(signal.SIGSTOP)
     try:
         async with asking(stage, 1, "Where is my parcel?", max_output_tokens=5):
@@ -244,7 +244,7 @@ async def redis(stage: Stage) -> list[str]:
 
 
 async def broker(stage: Stage) -> list[str]:
-    """It hangs."""
+    """The broker hangs."""
     hanging = stage.broker._child
     assert hanging is not None
     hanging.signal(signal.SIGSTOP)
@@ -259,7 +259,7 @@ async def process(stage: Stage) -> list[str]:
     return await stage.bottleneck()
 
 
-# In an order in which none leaves anything behind for the next.
+# In an order in which no fault affects the next.
 QUICK = (network, redis)
 FAULTS = (*QUICK, nothing, gateway_loop, clients, decode, prefill, kv, gpu_memory, queue, broker, process)
 
@@ -269,8 +269,8 @@ FAULTS = (*QUICK, nothing, gateway_loop, clients, decode, prefill, kv, gpu_memor
     [b"what?\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\ncut off", b"HTTP/1.1 200 OK\r\n\r\n\xff"],
     ids=["no HTTP", "cut off", "no text"],
 )
-async def test_who_answers_nonsense_is_told_as_one_who_does_not_answer(answer: bytes) -> None:
-    """And no Prometheus can be asked there."""
+async def test_an_invalid_answer_is_reported_like_a_missing_one(answer: bytes) -> None:
+    """Prometheus cannot be asked there either."""
 
     async with saying(answer) as url:
         told = await _page(f"{url}/metrics")
@@ -280,15 +280,15 @@ async def test_who_answers_nonsense_is_told_as_one_who_does_not_answer(answer: b
             await targets_of(url)
 
 
-async def test_an_address_that_is_none_is_told_and_no_fault_of_ours() -> None:
-    """One that a Prometheus names, which nobody has checked."""
+async def test_an_invalid_address_is_reported_and_is_no_internal_fault() -> None:
+    """Prometheus returned an address that no check has validated."""
     assert str(await _page("http://127.0.0.1:808O/metrics")).startswith("no answer")
     assert str(await _socket("ws://127.0.0.1:808O/ws")).startswith("no connection")
 
 
 @pytest.mark.promise(25)
-async def test_what_is_wrong_is_named(stage: Stage, reliability: Reliability) -> None:
-    """First of all that is found; in the ordinary suite, whose machine may be full of other work, among it."""
+async def test_diagnose_names_the_fault(stage: Stage, reliability: Reliability) -> None:
+    """It is the first cause found; in the ordinary suite, whose machine may be busy, one of them."""
     faults = FAULTS[: reliability.amount(len(FAULTS), part=len(QUICK))]
     wrong: dict[str, str] = {}
     if not reliability.whole:

@@ -1,4 +1,4 @@
-"""`replyline edge` as it is typed: what is wrong is named, and with the line cut the kept FAQ answers."""
+"""`replyline edge` as typed: faults are named, and with the line cut the stored FAQ answers."""
 
 import os
 import time
@@ -22,7 +22,7 @@ AWAY = "ws://127.0.0.1:1/ws"
 
 @pytest.fixture
 def typed(tmp_path: Path) -> list[str]:
-    """The command of an edge whose centre is away, and which has no FAQ yet."""
+    """Run the command of an edge whose centre is away and which has no FAQ yet."""
     write_keys(tmp_path / "private.pem", tmp_path / "keys" / "faq.pem")
     (tmp_path / "token").write_text(token(edge=True, exp=time.time() + 3_600))
     given = {"centre": AWAY, "token-file": "token", "trusted-keys": "keys", "state": "state"}
@@ -39,12 +39,12 @@ def typed(tmp_path: Path) -> list[str]:
         (("--trusted-keys", "{folder}/state"), "no public key (*.pem) in it; run: replyline versions keygen"),
     ],
 )
-async def test_what_is_wrong_is_named(typed: list[str], tmp_path: Path, wrong: tuple[str, ...], said: str) -> None:
+async def test_each_fault_is_named(typed: list[str], tmp_path: Path, wrong: tuple[str, ...], said: str) -> None:
     done = await replyline(*typed, *[each.format(folder=tmp_path) for each in wrong])
     assert (done.status, said in done.err) == (2, True), done.err
 
 
-async def test_with_the_line_cut_the_kept_faq_answers_and_says_that_it_may_be_stale(
+async def test_with_the_line_cut_the_stored_faq_answers_and_says_that_it_may_be_stale(
     typed: list[str], tmp_path: Path
 ) -> None:
     key = read_private_key(tmp_path / "private.pem")

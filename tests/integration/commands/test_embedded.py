@@ -1,4 +1,4 @@
-"""The demo's Kafka and Redis behave as the gateway and the workers need, and leave nothing behind."""
+"""The demo's Kafka and Redis provide what the gateway and the workers need, and leave nothing behind."""
 
 import asyncio
 import os
@@ -28,7 +28,7 @@ from shared.wire.topics import KEPT_MS
 
 TIMEOUT_S = 10.0
 
-# Whoever runs the tests in the background has SIGINT ignored, and so would we.
+# A background test run has SIGINT ignored, and child processes inherit that.
 HOLDER = """
 import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -45,7 +45,7 @@ def kafka() -> Iterator[EmbeddedKafka]:
         yield embedded
 
 
-async def test_kafka_gives_back_what_was_produced_with_key_headers_and_partition(kafka: EmbeddedKafka) -> None:
+async def test_kafka_returns_produced_records_with_key_headers_and_partition(kafka: EmbeddedKafka) -> None:
     """An idempotent acks=all producer and a consumer group of one make a round trip."""
     kafka.create({"requests": 4})
     options = {"bootstrap_servers": kafka.bootstrap}
@@ -62,7 +62,7 @@ async def test_kafka_gives_back_what_was_produced_with_key_headers_and_partition
     assert records[0].headers == (("deadline-unix-ms", b"1700000000000"),)
 
 
-async def test_kafka_has_no_controller_and_a_command_that_wants_one_says_so(kafka: EmbeddedKafka) -> None:
+async def test_kafka_has_no_controller_and_a_command_that_needs_one_says_so(kafka: EmbeddedKafka) -> None:
     settings = KafkaSettings(bootstrap_servers=kafka.bootstrap)
     kafka.create({"requests": 1})
     for change in (create_topics(settings, {"more": 1}), grow_topics(settings, {"requests": 2})):
@@ -71,8 +71,8 @@ async def test_kafka_has_no_controller_and_a_command_that_wants_one_says_so(kafk
 
 
 @pytest.mark.parametrize("lane", LANES)
-async def test_a_lanes_topics_that_are_there_need_no_controller(kafka: EmbeddedKafka, lane: Lane) -> None:
-    """A worker of the lane starts, and the command that it names if topics are missing succeeds."""
+async def test_existing_topics_of_a_lane_need_no_controller(kafka: EmbeddedKafka, lane: Lane) -> None:
+    """A worker of the lane starts, and the command that creates missing topics succeeds."""
     settings = KafkaSettings(bootstrap_servers=kafka.bootstrap)
     wanted = settings.topics.of_lane(lane, request_partitions=1)
     kafka.create(wanted)
@@ -84,8 +84,8 @@ async def test_a_lanes_topics_that_are_there_need_no_controller(kafka: EmbeddedK
         await topics.create(settings, {**wanted, "more": 1})
 
 
-def test_kafka_refuses_a_topic_that_exists_and_any_after_its_end(kafka: EmbeddedKafka) -> None:
-    """Both say which topic; closing twice is allowed."""
+def test_kafka_refuses_an_existing_topic_and_any_topic_after_its_end(kafka: EmbeddedKafka) -> None:
+    """Both errors name the topic; closing twice is allowed."""
     kafka.create({"once": 1})
     with pytest.raises(ServiceError, match="once"):
         kafka.create({"once": 1})
@@ -99,7 +99,7 @@ def test_kafka_refuses_a_topic_that_exists_and_any_after_its_end(kafka: Embedded
 def test_kafka_without_its_library_names_the_command(
     platform: str, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Elsewhere than on Linux there is none to be installed."""
+    """On systems other than Linux there is none to install."""
     monkeypatch.setattr("ops.stack.embedded.find_librdkafka", lambda: None)
     monkeypatch.setattr(sys, "platform", platform)
     with pytest.raises(ServiceError, match=f"the embedded Kafka is missing. Type: {command}") as caught:
@@ -108,7 +108,7 @@ def test_kafka_without_its_library_names_the_command(
 
 
 async def test_redis_keeps_values_in_memory_only() -> None:
-    """A value comes back; after a crash and a start on the same port it is gone."""
+    """A value can be read back; after a crash and a start on the same port it is gone."""
     with EmbeddedRedis() as server:
         async with Redis.from_url(server.url) as client:
             await client.set("key", b"value")
@@ -124,8 +124,8 @@ async def test_redis_keeps_values_in_memory_only() -> None:
             assert await client.get("key") is None
 
 
-async def test_redis_is_closed_to_the_other_users_of_the_machine() -> None:
-    """Without the password of its URL nothing is answered, and the password is on no command line."""
+async def test_redis_refuses_other_users_of_the_machine() -> None:
+    """Without the password of its URL every command is refused, and the password is on no command line."""
     with EmbeddedRedis() as server:
         assert server._child is not None
         assert server._password not in " ".join(psutil.Process(server._child.process.pid).cmdline())
@@ -135,15 +135,15 @@ async def test_redis_is_closed_to_the_other_users_of_the_machine() -> None:
 
 
 def test_redis_without_a_binary_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error of a machine without redis-server says what to type."""
+    """The error on a machine without redis-server names the command to type."""
     monkeypatch.setattr("ops.stack.embedded.find_redis_server", lambda: None)
     with pytest.raises(ServiceError, match="apt-get install redis-server"):
         EmbeddedRedis()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_nothing_is_left_when_the_process_ends(tmp_path: Path, number: signal.Signals) -> None:
-    """Ctrl-C, SIGTERM or SIGKILL of the holder: its redis-server ends too, and no temporary file stays."""
+def test_no_process_or_file_is_left_when_the_holder_ends(tmp_path: Path, number: signal.Signals) -> None:
+    """After Ctrl-C, SIGTERM or SIGKILL of the holder its redis-server ends too, and no temporary file stays."""
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER],
         env={**os.environ, "TMPDIR": str(tmp_path)},

@@ -1,4 +1,4 @@
-"""`replyline eval` through a whole system of its own: what is asked is answered, judged, shown and written."""
+"""`replyline eval` through its own whole system: questions are answered, judged, shown and written."""
 
 from pathlib import Path
 
@@ -43,10 +43,10 @@ QUESTIONS = (
 
 
 @pytest.mark.timeout(90)
-async def test_a_run_asks_a_system_of_its_own_and_writes_what_it_said(
+async def test_a_run_asks_its_own_system_and_writes_the_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With an engine that is never asked, for no entry is sure enough."""
+    """With an engine that is never asked, because no entry is sure enough."""
     for name, value in {
         "WORKER__ENGINE": "fake",
         "ANSWERS__CONFIDENT_SCORE": "1",
@@ -66,16 +66,16 @@ async def test_a_run_asks_a_system_of_its_own_and_writes_what_it_said(
     assert {name: (answer["source"], answer["why"]) for name, answer in answers.items()} == {
         "greets": ("courtesy", []),
         "strays": ("unsure", []),
-        "asks": ("unsure", []),  # with the entry that is closest
-        "leans": ("unsure", []),  # by the turn before, which stood in the conversation's history
+        "asks": ("unsure", []),  # with the closest entry
+        "leans": ("unsure", []),  # by the previous turn, from the conversation's history
     }
     assert (result["hedged"], result["en_right_unhedged"]) == (1.0, 0.0)
     assert (result["unanswerable_right"], result["zh_right"]) == (1.0, None)
     assert {answer["question"] for answer in result["answers"]} == {question["question"] for question in QUESTIONS}
 
 
-async def test_a_gateway_that_runs_answers_by_its_own_promise(gateway: Service) -> None:
-    """It allows no question more time than that."""
+async def test_a_running_gateway_answers_by_its_own_promise(gateway: Service) -> None:
+    """It allows no question more time."""
     question = Question(id="asks", language="en", kind="paraphrase", split="dev", question="And when?")
     given = await Gateway(url=gateway.ws).ask(question)
     assert (given.source, given.error) == ("model", None)

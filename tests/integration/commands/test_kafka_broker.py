@@ -1,4 +1,4 @@
-"""The test broker is a real Kafka: it keeps what it acknowledged across restarts and crashes."""
+"""The test broker is a real Kafka: it keeps acknowledged records across restarts and crashes."""
 
 import asyncio
 from collections.abc import Callable
@@ -38,10 +38,10 @@ async def _consume(bootstrap: str, topic: str, group: str, count: int) -> list[b
 
 @pytest.mark.long
 @pytest.mark.parametrize("kill", [False, True])
-async def test_a_restart_keeps_the_address_the_records_and_the_offsets_and_a_stop_nothing(
+async def test_a_restart_keeps_address_records_and_offsets_and_a_stop_keeps_nothing(
     own_broker: KafkaBroker, unique: Callable[[str], str], kill: bool
 ) -> None:
-    """After SIGTERM or SIGKILL the group goes on where it had committed. Stopping again is allowed."""
+    """After SIGTERM or SIGKILL the group continues at its committed offset. Stopping again is allowed."""
     bootstrap, topic, group = own_broker.bootstrap, unique("kept"), unique("readers")
     await _create(bootstrap, topic)
     await _produce(bootstrap, topic, b"one", b"two")
@@ -60,16 +60,16 @@ async def test_a_restart_keeps_the_address_the_records_and_the_offsets_and_a_sto
     assert not data.path.exists()
 
 
-def test_a_broker_that_cannot_start_says_why(kafka_broker: KafkaBroker) -> None:
-    """The error carries the end of the broker's own log, and nothing stays behind."""
+def test_a_broker_that_cannot_start_reports_why(kafka_broker: KafkaBroker) -> None:
+    """The error contains the end of the broker's own log, and no file stays."""
     other = KafkaBroker(port=kafka_broker.port)
     with pytest.raises(ServiceError, match=r"(?s)did not start.*[Bb]ind"):
         other.start(timeout_s=20)
     assert other.data is None
 
 
-def test_without_maven_the_error_is_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A machine without Maven, and jars never fetched."""
+def test_without_maven_the_error_names_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine without Maven on which the jars were never fetched."""
     monkeypatch.setattr(module, "CACHE", tmp_path / "kafka-libs")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ServiceError, match="apt-get install openjdk-17-jre-headless maven"):

@@ -1,4 +1,4 @@
-"""A temporary directory goes with its owner, however that ends."""
+"""A temporary directory is removed with its owner, whichever way that ends."""
 
 import errno
 import fcntl
@@ -22,7 +22,7 @@ sys.stdin.read()
 
 
 def hold(parent: Path) -> tuple["subprocess.Popen[str]", Path]:
-    """A process that owns one."""
+    """A process that owns a directory."""
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(parent)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -30,7 +30,7 @@ def hold(parent: Path) -> tuple["subprocess.Popen[str]", Path]:
     return holder, Path(holder.stdout.readline().strip())
 
 
-def test_what_a_killed_owner_left_is_removed_by_the_next_and_a_living_ones_is_not(tmp_path: Path) -> None:
+def test_the_directory_of_a_killed_owner_is_removed_by_the_next_and_a_live_owners_is_not(tmp_path: Path) -> None:
     living, kept = hold(tmp_path)
     killed, left = hold(tmp_path)
     with living, killed:
@@ -46,16 +46,16 @@ def test_what_a_killed_owner_left_is_removed_by_the_next_and_a_living_ones_is_no
         living.kill()
 
 
-def test_a_directory_of_that_name_that_nobody_locked_is_left_alone(tmp_path: Path) -> None:
-    """It may be somebody's who knows of no locks."""
+def test_an_unlocked_directory_of_that_name_is_not_removed(tmp_path: Path) -> None:
+    """It may belong to a program that uses no locks."""
     other = tmp_path / "here-other"
     other.mkdir()
     with OwnedDirectory("here-", parent=tmp_path):
         assert other.is_dir()
 
 
-def test_one_that_is_given_away_stays_and_has_no_owner(tmp_path: Path) -> None:
-    """Under its new name, as it was filled; whoever made it removes it no more."""
+def test_a_released_directory_stays_and_has_no_owner(tmp_path: Path) -> None:
+    """It keeps its content under its new name; its creator does not remove it."""
     with OwnedDirectory("here-", parent=tmp_path) as own:
         (own.path / "data").write_text("large")
         own.give_away(tmp_path / "kept")
@@ -64,10 +64,10 @@ def test_one_that_is_given_away_stays_and_has_no_owner(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
-def test_where_the_file_system_has_no_locks_a_directory_is_made_all_the_same(
+def test_a_file_system_without_locks_still_gets_a_directory(
     tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And no other is judged: whose owner lives nobody can tell there."""
+    """No other directory is removed, because whether its owner lives cannot be known there."""
 
     def flock(*_: int) -> None:
         raise OSError(number, "no locks")
@@ -84,7 +84,7 @@ def test_where_the_file_system_has_no_locks_a_directory_is_made_all_the_same(
     assert not removed.path.exists()
 
 
-def test_a_lock_that_fails_otherwise_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_other_lock_error_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def flock(*_: int) -> None:
         raise OSError(errno.EIO, "the disk is broken")
 

@@ -34,7 +34,9 @@ class Terminal:
 
     @classmethod
     def at(cls, folder: Path) -> "Terminal":
-        """Make it. `make` there runs the recipe of `make demo` without its setup, which would follow the links."""
+        """Create the folder. `make` there runs the recipe of `make demo` without its setup, which would follow the
+        links.
+        """
         port = free_port()
         for path in ROOT.iterdir():
             if path.name not in {".run", ".git", "Makefile"}:
@@ -55,12 +57,12 @@ class Terminal:
         return kept | {"PATH": path, "REPLYLINE_MODEL__VERSIONS_DIR": versions, "PORT": str(self.port)}
 
     async def demo(self, bash: Shell, block: str) -> None:
-        """Type a block that ends with the start of a demo, and wait until that is ready."""
+        """Type a block that ends with the start of a demo, and wait until the demo is ready."""
         bash.type(block)
         await bash.shows('"event": "ready"')
 
     async def type(self, block: str) -> str:
-        """Type a block to its end, and return what the terminal shows. Fails where a command fails."""
+        """Type a block to its end; return the terminal's output. Fails if a command fails."""
         process = await asyncio.create_subprocess_exec(
             *("bash", "-e", "-o", "pipefail", "-c", block),
             cwd=self.folder,

@@ -1,4 +1,4 @@
-"""A port that Replyline listens to is told from one that somebody else has."""
+"""A port that Replyline listens on is distinguished from one of another program."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -22,7 +22,7 @@ async def says_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
 
 
 async def says_that_it_is_well(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """In the same words, to whatever it is asked."""
+    """Answer every request with the health page's text."""
     await reader.readuntil(b"\r\n\r\n")
     writer.write(b'HTTP/1.1 200 OK\r\nContent-Length: 15\r\nConnection: close\r\n\r\n{"status":"ok"}')
     writer.close()
@@ -40,12 +40,12 @@ async def stranger(reply: Reply) -> AsyncIterator[int]:
         yield port
 
 
-async def test_a_port_that_nobody_has_is_free() -> None:
+async def test_a_port_without_listener_is_free() -> None:
     assert await asyncio.to_thread(port_use, HOST, free_port()) is PortUse.FREE
 
 
 @pytest.mark.parametrize("host", [HOST, "0.0.0.0"])
-async def test_a_gateway_of_ours_is_known_by_its_page(host: str) -> None:
+async def test_a_gateway_of_ours_is_recognised_by_its_page(host: str) -> None:
     files = StaticFiles()
 
     def page(_: ServerConnection, request: Request) -> Response | None:
@@ -59,6 +59,6 @@ async def test_a_gateway_of_ours_is_known_by_its_page(host: str) -> None:
 
 
 @pytest.mark.parametrize("reply", [says_nothing, says_that_it_is_well, speaks_no_http])
-async def test_anybody_else_is_not(reply: Reply) -> None:
+async def test_another_program_is_not_recognised(reply: Reply) -> None:
     async with stranger(reply) as port:
         assert await asyncio.to_thread(port_use, HOST, port) is PortUse.OTHER

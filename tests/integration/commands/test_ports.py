@@ -1,5 +1,6 @@
-"""Every process ends with one line where a port of it is taken, listens on IPv4 and IPv6 at `::`, and ends at SIGTERM
-however far it has come."""
+"""Every process ends with one line if one of its ports is taken, listens on IPv4 and IPv6 at `::`, and ends at SIGTERM
+in any phase of its start.
+"""
 
 import asyncio
 import os
@@ -35,7 +36,7 @@ IDS = [f"{command[-1] if command[-1][0] != '-' else command[1]}-{name}" for comm
 
 
 def environment(**given: str) -> dict[str, str]:
-    """No Kafka, no Redis, and every port another free one."""
+    """No Kafka, no Redis, and every port a free one."""
     ports = {f"REPLYLINE_GATEWAY__{name}": str(free_port()) for name in ("PORT", "HTTP_PORT", "GRPC_PORT")}
     return {
         "PATH": "/usr/bin:/bin",
@@ -85,8 +86,8 @@ async def test_a_taken_port_ends_the_process_with_one_line(command: tuple[str, .
 
 @pytest.mark.parametrize("host", ["::", "::1"])
 @pytest.mark.parametrize("command", [GATEWAY, WORKER, AUTOSCALE, ROLLOUT], ids=["gateway", "worker", *OPERATORS])
-async def test_every_port_is_open_at_the_address_that_is_set(command: tuple[str, ...], host: str) -> None:
-    """`::` is every address of IPv4 and IPv6, `::1` is IPv6 alone. SIGTERM ends the process, with no Kafka too."""
+async def test_every_port_is_open_at_the_configured_address(command: tuple[str, ...], host: str) -> None:
+    """`::` is every address of IPv4 and IPv6, `::1` is IPv6 alone. SIGTERM ends the process even without Kafka."""
     env = environment(
         **{f"REPLYLINE_{each}": host for each in ("GATEWAY__HOST", "GATEWAY__METRICS_HOST", "WORKER__METRICS_HOST")}
     )
@@ -107,13 +108,13 @@ async def test_every_port_is_open_at_the_address_that_is_set(command: tuple[str,
 
 
 async def test_a_worker_ends_at_sigterm_while_its_model_loads(tmp_path: Path) -> None:
-    """A read that never ends stands for a plan that is built for minutes."""
+    """A read that never ends simulates a plan that is built for minutes."""
     os.mkfifo(tmp_path / "manifest.json")
     port = free_port()
     given = {"WORKER__ENGINE": "native", "MODEL__DIR": str(tmp_path), "WORKER__METRICS_PORT": str(port)}
     process = await start(WORKER, environment(**{f"REPLYLINE_{name}": value for name, value in given.items()}))
     await eventually(lambda: is_open("127.0.0.1", port), limit_s=20)
-    await asyncio.sleep(4)  # the registry is asked for 3 s; then the model is opened
+    await asyncio.sleep(4)  # the registry is queried for 3 s; then the model is opened
     process.send_signal(signal.SIGTERM)
     async with asyncio.timeout(20):
         out, err = await process.communicate()

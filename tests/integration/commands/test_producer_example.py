@@ -1,4 +1,4 @@
-"""The example of a service that asks through Kafka works as it stands."""
+"""The example of a service that asks through Kafka works unchanged."""
 
 import asyncio
 import subprocess
@@ -12,7 +12,7 @@ from shared.settings import Settings
 from shared.settings.gateway import GatewaySettings
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "producer.py"
-# What the scripted engine says stands in no FAQ.
+# The scripted engine's text is in no FAQ.
 ENV = {
     "REPLYLINE_WORKER__ENGINE": "fake",
     "REPLYLINE_ANSWERS__POLICY": "model",
@@ -23,7 +23,7 @@ ENV = {
 @pytest.mark.parametrize(
     ("given", "said"), [((), "usage: python producer.py"), (("127.0.0.1:1",), "no answer by Kafka at 127.0.0.1:1: ")]
 )
-def test_what_the_producer_cannot_do_is_a_line(given: tuple[str, ...], said: str) -> None:
+def test_a_producer_failure_gives_one_line(given: tuple[str, ...], said: str) -> None:
     done = subprocess.run([sys.executable, EXAMPLE, *given], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert [line for line in done.stderr.splitlines() if line.startswith(said)]

@@ -1,4 +1,4 @@
-"""`replyline up` as it is typed, and what is typed beside it."""
+"""`replyline up` as typed, and other commands next to it."""
 
 import asyncio
 import json
@@ -59,11 +59,11 @@ SCRIPTED = {
 
 @asynccontextmanager
 async def running_up(folder: Path) -> AsyncIterator[Up]:
-    """On a free port, with the scripted engine."""
+    """Start it on a free port, with the scripted engine."""
     port, log = free_port(), folder / "up.log"
     env = {
         "REPLYLINE_GATEWAY__PORT": str(port),
-        "REPLYLINE_WORKER__METRICS_PORT": "1",  # the next three, as if the shell had read an older demo's file
+        "REPLYLINE_WORKER__METRICS_PORT": "1",  # the next three, as in a shell that has sourced an older demo's file
         "REPLYLINE_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1",
         "REPLYLINE_REDIS__URL": "redis://127.0.0.1:1/0",
         **SCRIPTED,
@@ -80,14 +80,14 @@ async def running_up(folder: Path) -> AsyncIterator[Up]:
 
 @pytest_asyncio.fixture
 async def up(tmp_path: Path) -> AsyncIterator[Up]:
-    """One that the test ends."""
+    """A demo that the test ends."""
     async with running_up(tmp_path) as up:
         yield up
 
 
 @pytest_asyncio.fixture(scope="module")
 async def ready(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict[str, Any]]:
-    """What one says that lives as long as its tests; it ends by SIGTERM, and its file with it."""
+    """Yield the ready line of a demo that lives as long as its tests; SIGTERM ends it and removes its file."""
     async with running_up(tmp_path_factory.mktemp("up")) as up:
         said = await up.ready()
         yield said
@@ -100,8 +100,10 @@ def port_of(ready: dict[str, Any]) -> int:
     return int(ready["page"].rpartition(":")[2].removesuffix("/"))
 
 
-async def test_up_says_where_everything_is_and_answers(ready: dict[str, Any]) -> None:
-    """One line `ready` with all addresses; `ask` streams an answer from there; the second has the first before it."""
+async def test_up_prints_every_address_and_answers(ready: dict[str, Any]) -> None:
+    """One line `ready` has all addresses; `ask` streams an answer from there; the second question has the first in its
+    history.
+    """
     assert ready["page"] == f"http://127.0.0.1:{port_of(ready)}/"
     assert ready["ws"] == f"ws://127.0.0.1:{port_of(ready)}/ws"
     with open_page(f"{ready['openai']}/models", timeout_s=5) as models:
@@ -124,7 +126,7 @@ async def test_up_says_where_everything_is_and_answers(ready: dict[str, Any]) ->
 
 
 async def variables_of(file: str) -> dict[str, str]:
-    """What a shell has that reads it."""
+    """Return the variables of a shell that sources it."""
     told = await asyncio.create_subprocess_exec(
         *("/usr/bin/env", "-i", "/bin/sh", "-c", f'. "{file}" && env'), stdout=asyncio.subprocess.PIPE
     )
@@ -135,7 +137,7 @@ async def variables_of(file: str) -> dict[str, str]:
 
 @asynccontextmanager
 async def following(**env: str) -> AsyncIterator[asyncio.StreamReader]:
-    """The lines of `handoffs follow`."""
+    """Yield the lines of `handoffs follow`."""
     process = await asyncio.create_subprocess_exec(
         *(str(REPLYLINE), "handoffs", "follow", "--json"),
         env={**os.environ, **env},
@@ -154,7 +156,7 @@ async def following(**env: str) -> AsyncIterator[asyncio.StreamReader]:
 
 
 async def asked_for_a_person(ws: str) -> str:
-    """A new conversation's hand-off."""
+    """Ask for a person in a new conversation."""
     async with Client.connect(ws) as client:
         await client.send({"type": "handoff.request"})
         created = await client.of_type("handoff.created")
@@ -162,8 +164,8 @@ async def asked_for_a_person(ws: str) -> str:
     return name
 
 
-async def test_a_shell_works_with_the_demo_by_its_file(ready: dict[str, Any]) -> None:
-    """It is the owner's alone. By it hand-offs are followed, and the demo is asked."""
+async def test_a_shell_uses_the_demo_by_its_file(ready: dict[str, Any]) -> None:
+    """Only its owner can read it. With it hand-offs are followed, and the demo is asked."""
     assert ready["env"] == f".run/demo-{port_of(ready)}.env"
     assert stat.S_IMODE(os.stat(ready["env"]).st_mode) == 0o600  # noqa: PTH116 - a look, no wait
     env = await variables_of(ready["env"])
@@ -172,7 +174,7 @@ async def test_a_shell_works_with_the_demo_by_its_file(ready: dict[str, Any]) ->
     async with following(**env) as lines:
         heard = asyncio.create_task(lines.readline())
         async with asyncio.timeout(90):
-            while not heard.done():  # it does not say when it begins to listen
+            while not heard.done():  # it does not report when it begins to listen
                 made.append(await asked_for_a_person(ready["ws"]))
                 await asyncio.wait([heard], timeout=4)  # a tenant may have thirty a minute
         told = json.loads(heard.result())
@@ -185,14 +187,14 @@ async def test_a_shell_works_with_the_demo_by_its_file(ready: dict[str, Any]) ->
 
 @dataclass(slots=True)
 class Terminal:
-    """`replyline chat` in a terminal of its own."""
+    """`replyline chat` in a pseudo-terminal."""
 
     process: asyncio.subprocess.Process
     descriptor: int
     shown: str = ""
 
     async def until(self, text: str) -> None:
-        """What it has shown since the last call ends with this."""
+        """Read until the output since the last call ends with this."""
         async with asyncio.timeout(60):
             while not self.shown.endswith(text):
                 self.shown += (await asyncio.to_thread(os.read, self.descriptor, 4_096)).decode()
@@ -220,8 +222,8 @@ async def chatting(url: str) -> AsyncIterator[Terminal]:
         os.close(ours)
 
 
-async def test_an_interrupt_at_the_prompt_ends_the_chat_at_once(ready: dict[str, Any]) -> None:
-    """Before the first question and after an answer, whatever has been typed of the next."""
+async def test_an_interrupt_at_the_prompt_ends_the_chat_immediately(ready: dict[str, Any]) -> None:
+    """Before the first question and after an answer, with or without part of the next typed."""
     for questions in ((), ("How do I return an item?", "And when?")):
         async with chatting(ready["ws"]) as terminal:
             await terminal.until("\n› ")
@@ -234,9 +236,10 @@ async def test_an_interrupt_at_the_prompt_ends_the_chat_at_once(ready: dict[str,
                 assert await terminal.process.wait() == 0
 
 
-async def test_doctor_and_diagnose_hear_of_the_demo_by_its_file(ready: dict[str, Any]) -> None:
-    """It is judged as the demo's machine and as production's: there its one Redis, which evicts, is not enough. The
-    gateway and the worker, whose port nobody chose, both answer, and the broker tells what waits."""
+async def test_doctor_and_diagnose_find_the_demo_by_its_file(ready: dict[str, Any]) -> None:
+    """The doctor judges it as a demo and as production: there its single Redis, which evicts, is not enough. Gateway
+    and worker, whose ports were chosen automatically, both answer, and the broker reports the lag.
+    """
     env = await variables_of(ready["env"])
     demo, production, diagnosed = await asyncio.gather(
         replyline("doctor", REPLYLINE_GATEWAY__PORT=str(port_of(ready))),
@@ -255,7 +258,7 @@ async def test_doctor_and_diagnose_hear_of_the_demo_by_its_file(ready: dict[str,
 
 
 @pytest.mark.parametrize("lane", [lane for lane in LANES if lane != CHAMPION])
-async def test_a_lanes_worker_starts_beside_the_demo(ready: dict[str, Any], tmp_path: Path, lane: Lane) -> None:
+async def test_a_lanes_worker_starts_next_to_the_demo(ready: dict[str, Any], tmp_path: Path, lane: Lane) -> None:
     env, port, log = await variables_of(ready["env"]), free_port(), tmp_path / "worker.log"
     env |= {"REPLYLINE_WORKER__LANE": lane, "REPLYLINE_WORKER__ENGINE": "fake"}
     made = await replyline("topics", "create", "--lane", lane, **env)
@@ -268,7 +271,7 @@ async def test_a_lanes_worker_starts_beside_the_demo(ready: dict[str, Any], tmp_
 
 
 async def test_an_interrupt_ends_up_and_leaves_nothing(up: Up) -> None:
-    """Ctrl-C while an answer is written: it is written to its end; status 0, every process gone, every port free."""
+    """Ctrl-C during an answer: the answer is completed; status 0, every process gone, every port free."""
     ready = await up.ready()
     children = psutil.Process(up.child.process.pid).children(recursive=True)
     assert len(children) >= 3  # gateway, worker, redis
@@ -285,8 +288,8 @@ async def test_an_interrupt_ends_up_and_leaves_nothing(up: Up) -> None:
     assert "Traceback" not in up.log.read_text()
 
 
-async def test_a_second_interrupt_ends_up_at_once(up: Up) -> None:
-    """While the gateway still drains: no process stays, and nobody waits for the answer's end."""
+async def test_a_second_interrupt_ends_up_immediately(up: Up) -> None:
+    """It comes while the gateway still drains: no process stays, and the answer's end is not waited for."""
     ready = await up.ready()
     children = psutil.Process(up.child.process.pid).children(recursive=True)
     async with Client.connect(ready["ws"]) as client:
@@ -302,8 +305,8 @@ async def test_a_second_interrupt_ends_up_at_once(up: Up) -> None:
 
 
 def part(up: Up, module: str, dead: psutil.Process | None = None) -> psutil.Process | None:
-    """The gateway or the worker that runs, another than the dead one."""
-    with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):  # one ends while it is looked at
+    """Return the running gateway or worker, after the dead one was replaced."""
+    with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):  # one ends during the check
         for child in psutil.Process(up.child.process.pid).children():
             if child != dead and child.status() != psutil.STATUS_ZOMBIE and module in child.cmdline():
                 return child
@@ -311,8 +314,8 @@ def part(up: Up, module: str, dead: psutil.Process | None = None) -> psutil.Proc
 
 
 @pytest.mark.parametrize("module", ["workers", "gateway"])
-async def test_up_starts_a_part_again_that_dies(up: Up, module: str) -> None:
-    """One line says which it was, how it died and what is next. What was being answered is answered all the same."""
+async def test_up_restarts_a_part_that_dies(up: Up, module: str) -> None:
+    """One line names the part, how it died and what follows. The question in flight is still answered."""
     ready = await up.ready()
     dead = part(up, module)
     assert dead is not None
@@ -334,7 +337,7 @@ async def test_up_starts_a_part_again_that_dies(up: Up, module: str) -> None:
     await eventually(model_answers, limit_s=45)
 
 
-async def test_up_ends_when_a_part_of_it_dies_again_and_again(up: Up) -> None:
+async def test_up_ends_when_a_part_dies_repeatedly(up: Up) -> None:
     """The last line says which and how often; nothing is left."""
     await up.ready()
     children = psutil.Process(up.child.process.pid).children(recursive=True)

@@ -1,4 +1,4 @@
-"""The registry by real Kafka: two authors at once, and a version from its key pair to its customers and back."""
+"""The registry on real Kafka: two concurrent authors, and a version from its key pair to its customers and back."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -30,13 +30,13 @@ QUESTIONS = "".join(
 
 @pytest_asyncio.fixture
 async def kafka(kafka_broker: KafkaBroker, topic_prefix: str) -> KafkaSettings:
-    """A registry of its own."""
+    """A separate registry."""
     settings = KafkaSettings(bootstrap_servers=kafka_broker.bootstrap, topic_prefix=topic_prefix)
     await create_topics(settings, settings.topics.all(request_partitions=1, reply_partitions=1))
     return settings
 
 
-async def test_of_two_authors_at_once_one_wins_and_the_other_is_told_who(kafka: KafkaSettings) -> None:
+async def test_one_of_two_concurrent_authors_wins_and_the_other_learns_who(kafka: KafkaSettings) -> None:
     async with RegistryWriter.opened(kafka, "ann") as ann, RegistryWriter.opened(kafka, "bob") as bob:
         for epoch in range(1, 6):
             rungs = zip((ann, bob), ("light", "faq"), strict=True)
@@ -53,7 +53,7 @@ async def test_of_two_authors_at_once_one_wins_and_the_other_is_told_who(kafka: 
 
 @asynccontextmanager
 async def worker(kafka: KafkaSettings, name: str, *, loads: bool = True) -> AsyncIterator[None]:
-    """Report as a worker of the champion's lane does, with what the registry has it load."""
+    """Report like a worker of the champion's lane, loading what the registry says."""
     log, producer = VersionsLog.of(kafka, client_id=name), Producer(kafka, client_id=name)
     await producer.start()
 
@@ -77,9 +77,10 @@ async def worker(kafka: KafkaSettings, name: str, *, loads: bool = True) -> Asyn
         await producer.stop()
 
 
-async def test_a_version_is_signed_added_checked_used_and_taken_back(kafka: KafkaSettings, tmp_path: Path) -> None:
+async def test_a_version_is_signed_added_checked_used_and_rolled_back(kafka: KafkaSettings, tmp_path: Path) -> None:
     """A version that was not checked, or that a worker does not load, gets no traffic, and one line says what to type.
-    A store that was tampered with fails the check."""
+    A manipulated store fails the check.
+    """
     (tmp_path / "whole.jsonl").write_text(QUESTIONS)
     (tmp_path / "one.jsonl").write_text(QUESTIONS.splitlines()[0])
     env = {
@@ -92,7 +93,7 @@ async def test_a_version_is_signed_added_checked_used_and_taken_back(kafka: Kafk
     }
 
     async def versions(*arguments: str, fails: str = "") -> Result:
-        """Type a command; one that fails says so in one line with these words."""
+        """Type a command; a failing one says so in one line with these words."""
         done = await asyncio.to_thread(CliRunner().invoke, cli.app, ["versions", *arguments], env=env)
         told = done.stderr.rstrip() or str(done.exception or "")
         assert (done.exit_code != 0, "\n" in told, fails in told) == (bool(fails), False, True), (done, told)

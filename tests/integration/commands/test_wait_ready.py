@@ -1,4 +1,6 @@
-"""Whoever starts a process waits until it is ready: for its model as long as it loads, for anything else a while."""
+"""A caller that starts a process waits until it is ready: for its model as long as it loads, for anything else a
+limited time.
+"""
 
 import asyncio
 import json
@@ -33,7 +35,7 @@ def for_so_long(begun_s: float, seconds: float, problem: str) -> Callable[[], st
     return lambda: problem if time.monotonic() < begun_s + seconds else None
 
 
-async def test_a_model_may_load_longer_than_a_process_may_take_and_that_is_said_once(
+async def test_a_model_may_load_longer_than_a_process_may_take_and_this_is_logged_once(
     child: Child, capsys: pytest.CaptureFixture[str]
 ) -> None:
     configure_logs(load_settings().log, process="up")
@@ -46,7 +48,7 @@ async def test_a_model_may_load_longer_than_a_process_may_take_and_that_is_said_
     assert (line["event"], line["what"], line["cause"]) == ("still_waiting", "the worker", "the model is loading")
 
 
-async def test_what_misses_anything_else_is_given_up(child: Child) -> None:
+async def test_a_process_missing_any_other_service_is_given_up(child: Child) -> None:
     port = free_port()
     readiness = Readiness({"kafka": lambda: "no broker"})
     async with await serve_status(ListenAddress("127.0.0.1", port, "", ""), readiness):
@@ -54,7 +56,7 @@ async def test_what_misses_anything_else_is_given_up(child: Child) -> None:
             await wait_ready(child, f"http://127.0.0.1:{port}/ready", "the worker")
 
 
-async def test_what_nobody_hears_of_is_given_up(child: Child) -> None:
+async def test_a_silent_process_is_given_up(child: Child) -> None:
     with pytest.raises(ServiceError, match="the worker is not ready after"):
         await wait_ready(child, f"http://127.0.0.1:{free_port()}/ready", "the worker")
 
@@ -69,10 +71,12 @@ async def test_a_process_that_ends_while_its_model_loads_is_not_waited_for(child
             await wait_ready(child, f"http://127.0.0.1:{port}/ready", "the worker")
 
 
-async def test_a_process_of_ours_is_asked_directly_whatever_proxy_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_local_process_is_asked_directly_despite_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
     monkeypatch.delenv("no_proxy", raising=False)
-    monkeypatch.setattr(urllib.request, "_opener", None)  # Python's own, which keeps the first proxies that it sees
+    monkeypatch.setattr(
+        urllib.request, "_opener", None
+    )  # Python's own opener, which keeps the proxies set at its creation
     port = free_port()
     async with await serve_status(ListenAddress("127.0.0.1", port, "", ""), Readiness({"kafka": lambda: "no broker"})):
         assert await asyncio.to_thread(missing_at, f"http://127.0.0.1:{port}/ready") == {"kafka": "no broker"}
@@ -81,6 +85,6 @@ async def test_a_process_of_ours_is_asked_directly_whatever_proxy_there_is(monke
 @pytest.mark.parametrize(
     "answer", [b"what?\r\n\r\n", b"HTTP/1.1 503 No\r\nContent-Length: 99\r\n\r\ncut off"], ids=["no HTTP", "cut off"]
 )
-async def test_an_answer_that_is_none_is_asked_for_again(answer: bytes) -> None:
+async def test_an_invalid_answer_is_requested_again(answer: bytes) -> None:
     async with saying(answer) as url:
         assert await asyncio.to_thread(missing_at, f"{url}/ready") is None

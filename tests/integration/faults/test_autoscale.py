@@ -1,5 +1,6 @@
-"""The autoscaler by real Kafka: its leader is killed, the broker restarts, gateways fall silent. Reports stand in for
-gateways' and workers'."""
+"""The autoscaler on real Kafka: its leader is killed, the broker restarts, gateways fall silent. The test writes the
+reports of gateways and workers.
+"""
 
 import asyncio
 import math
@@ -34,7 +35,9 @@ WANTED = "replyline_wanted_workers"
 
 @dataclass(slots=True)
 class Bench:
-    """A gateway that has asked `work` machine seconds a second for a minute, and goes on; one worker."""
+    """Reports of a gateway that has asked `work` machine seconds a second for a minute and continues, and of one
+    worker.
+    """
 
     kafka: KafkaSettings
     producer: Producer
@@ -54,7 +57,7 @@ class Bench:
         }
 
     async def report(self) -> None:
-        """Report until cancelled, as far as the broker takes it."""
+        """Report until cancelled, skipping while the broker is away."""
         while True:
             now = int(wire_unix_ms())
             asked = Asked(requests=(now - self.since) // 10, work_ms=(now - self.since) * self.work)
@@ -95,7 +98,7 @@ class Bench:
         return [decode_scaling(value) for value in found if value is not None]
 
     async def wants(self, workers: int, *services: Service) -> Service:
-        """Wait until one of them leads and wants so many."""
+        """Wait until one of them leads and wants this many."""
 
         async def leader() -> Service | None:
             pages = [(await each.get("/metrics"), each) for each in services]
@@ -120,10 +123,10 @@ async def bench(own_broker: KafkaBroker, topic_prefix: str, tmp_path: Path) -> A
     await made.producer.stop()
 
 
-async def test_the_last_decision_stands_over_a_killed_leader_silence_and_a_broker_restart(
+async def test_the_last_decision_survives_a_killed_leader_silence_and_a_broker_restart(
     bench: Bench, own_broker: KafkaBroker
 ) -> None:
-    """One change is ever written after the start: from the one worker that is there to three."""
+    """Only one change is written after the start: from the existing worker to three."""
     dry = bench.run("--dry-run")
     await eventually(lambda: [line for line in dry.logged("wanted") if line["workers"] == 3])
     assert await bench.records() == []
@@ -132,7 +135,7 @@ async def test_the_last_decision_stands_over_a_killed_leader_silence_and_a_broke
     both = bench.run(), bench.run()
     leader = await bench.wants(3, *both)
     [stands_by] = [each for each in both if each is not leader]
-    assert WANTED + "{" not in str(await stands_by.get("/metrics")), "who stands by shows no size"
+    assert WANTED + "{" not in str(await stands_by.get("/metrics")), "a standby shows no size"
     leader.child.kill()
     assert await bench.wants(3, stands_by) is stands_by
 
@@ -153,10 +156,8 @@ async def test_the_last_decision_stands_over_a_killed_leader_silence_and_a_broke
     assert await stands_by.stop() == 0
 
 
-async def test_local_workers_come_as_they_are_wanted_and_end_with_the_command(
-    bench: Bench, make_system: MakeSystem
-) -> None:
-    """They are real ones, which report by themselves."""
+async def test_local_workers_start_as_wanted_and_end_with_the_command(bench: Bench, make_system: MakeSystem) -> None:
+    """They are real workers, which report themselves."""
     system = await make_system(broker=bench.kafka.bootstrap_servers)
     bench.worker, bench.work = False, 0.7
     local = bench.run("--local", "--min", "0", env=system.environment(kafka__topic_prefix=bench.kafka.topic_prefix))

@@ -1,4 +1,4 @@
-"""Clocks that are set while processes run: no deadline moves, and what is written goes by them within seconds."""
+"""Clocks are changed while processes run: no deadline moves, and timestamps follow within seconds."""
 
 import asyncio
 import time
@@ -29,10 +29,10 @@ async def model_answers(client: Client, first_token_ms: int = 8_000) -> bool:
     return (await client.ask(QUESTION, max_output_tokens=TOKENS, first_token_ms=first_token_ms)).outcome[2] == "model"
 
 
-async def test_a_gateways_clock_that_is_set_moves_no_deadline(
+async def test_changing_a_gateways_clock_moves_no_deadline(
     new_system: MakeSystem, tmp_path: Path, in_time: InTime
 ) -> None:
-    """Once and again, while a question is open that no worker answers."""
+    """It changes repeatedly while a question is open that no worker answers."""
     clock = tmp_path / "gateway.clock"
     gateway = await (await new_system(**SHARED)).gateway(clock=clock).ready()
     off_s = 0.0
@@ -48,9 +48,7 @@ async def test_a_gateways_clock_that_is_set_moves_no_deadline(
         assert client.count("response.done") == len(JUMPS_S)
 
 
-async def test_a_machine_whose_clock_is_put_right_serves_by_it_within_seconds(
-    new_system: MakeSystem, tmp_path: Path
-) -> None:
+async def test_a_corrected_clock_is_used_within_seconds(new_system: MakeSystem, tmp_path: Path) -> None:
     """Its gateway and its worker began an hour behind another machine's; then all agree."""
     wrong, right = tmp_path / "wrong.clock", tmp_path / "right.clock"
     system = await new_system(**SHARED)
@@ -69,11 +67,12 @@ async def test_a_machine_whose_clock_is_put_right_serves_by_it_within_seconds(
 
 
 @pytest.mark.parametrize("off_s", [60.0, -3_600.0])
-async def test_who_comes_back_from_a_gateway_with_a_wrong_clock_waits_no_longer(
+async def test_a_client_that_left_a_gateway_with_a_wrong_clock_waits_no_longer(
     new_system: MakeSystem, tmp_path: Path, in_time: InTime, off_s: float
 ) -> None:
-    """That gateway dies with the question open, and the worker hangs: the next gateway ends it, by the age of the
-    cursor and not by the other's clock."""
+    """That gateway dies with the question open, and the worker hangs: the next gateway ends it by the age of the
+    cursor, not by the other's clock.
+    """
     clock = tmp_path / "gateway.clock"
     turn(clock, off_s)
     system = await new_system(**SHARED)

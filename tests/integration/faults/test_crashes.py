@@ -1,4 +1,4 @@
-"""Whoever dies or is asked to go: no answer is lost, none comes twice, and offsets follow the answers."""
+"""A process that dies or drains loses no answer and repeats none, and offsets follow the answers."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -48,14 +48,14 @@ async def _workers(system: System) -> AsyncIterator[Workers]:
 
 @pytest_asyncio.fixture
 async def workers(_workers: Workers) -> Workers:
-    """One of them runs when the test begins."""
+    """One worker runs when the test begins."""
     if not _workers.current.child.running:
         await _workers.start()
     return _workers
 
 
-async def test_a_killed_workers_answers_are_written_on_by_the_next_one(gateway: Service, workers: Workers) -> None:
-    """Killed in mid-answer: the text goes on where it was, each character once, and there is one end."""
+async def test_a_killed_workers_answers_are_continued_by_the_next_one(gateway: Service, workers: Workers) -> None:
+    """Killed in mid-answer: the text continues at its position, each character once, and there is one end."""
     async with Client.connect(gateway.ws) as client:
         asked = [await client.create(f"Question {number}", max_output_tokens=150) for number in range(3)]
         for event_id in asked:
@@ -76,8 +76,9 @@ async def test_a_killed_workers_answers_are_written_on_by_the_next_one(gateway: 
 async def test_offsets_are_committed_after_the_answers_and_in_order(
     system: System, gateway: Service, workers: Workers
 ) -> None:
-    """Of two requests in a partition the later ends first: nothing is committed, a crash loses neither, the one that
-    was answered is told again as the history has it, and dropped."""
+    """Of two requests in a partition the later ends first: nothing is committed and a crash loses neither; the answered
+    one is answered again from history, and dropped by the gateway.
+    """
     async with Client.connect(gateway.ws) as client, system.reading("chat.requests.short") as tap:
         long = await client.create("A long one", max_output_tokens=600)
         name = (await client.text_of(long, chars=3)).encode()
@@ -98,7 +99,7 @@ async def test_offsets_are_committed_after_the_answers_and_in_order(
             return (await system.committed()).get(place, 0) == record.offset + 2
 
         await eventually(is_committed)
-        assert await worker.metric("infer_total") == 1, "only what nobody had answered is computed"
+        assert await worker.metric("infer_total") == 1, "only the unanswered request is computed"
         await eventually(lambda: _has_dropped_more(gateway, dropped))
         turns = await system.turns(client.session_id, at_least=2)
         assert sorted(turn.user for turn in turns) == ["A long one", "A short one"]
@@ -108,7 +109,7 @@ async def _has_dropped_more(gateway: Service, than: float) -> bool:
     return await gateway.metric("replyline_gateway_replies_dropped_total", why="unknown") > than
 
 
-async def test_a_worker_killed_between_answer_and_commit_answers_twice_and_the_client_hears_it_once(
+async def test_a_worker_killed_between_answer_and_commit_answers_twice_and_the_client_gets_it_once(
     gateway: Service, workers: Workers
 ) -> None:
     async with Client.connect(gateway.ws) as client:
@@ -123,7 +124,7 @@ async def test_a_worker_killed_between_answer_and_commit_answers_twice_and_the_c
 
 
 async def test_another_worker_takes_over_from_a_dead_one(system: System, gateway: Service, workers: Workers) -> None:
-    """Two share the partitions; one dies for good, and after the session timeout the other answers for it."""
+    """Two share the partitions; one dies for good, and after the session timeout the other answers its requests."""
     other = await system.worker().ready()
     before = await workers.current.metric("infer_total")
 
@@ -141,7 +142,7 @@ async def test_another_worker_takes_over_from_a_dead_one(system: System, gateway
     asking: list[asyncio.Task[Answer]] = []
 
     async def other_is_busy() -> bool:
-        """Whose partition a conversation is in, chance decides."""
+        """The assignment of a conversation's partition is random."""
         asking.extend(asyncio.create_task(ask(number)) for number in range(3))
         return await _is_busy(other)
 
@@ -156,10 +157,10 @@ async def _is_busy(worker: Service) -> bool:
     return await worker.metric("replyline_worker_load", what="used") > 0
 
 
-async def test_a_worker_that_is_asked_to_go_finishes_what_it_has(
+async def test_a_worker_stopped_by_sigterm_finishes_its_answers(
     system: System, gateway: Service, workers: Workers
 ) -> None:
-    """Twelve answers on four slots, and SIGTERM in the middle: all whole, all committed, status 0, nothing left."""
+    """Twelve answers on four slots, and SIGTERM in the middle: all complete, all committed, status 0, nothing left."""
     worker = workers.current
     before, clients = len(worker.logged("answered")), 3
     async with asyncio.TaskGroup() as group:
@@ -183,11 +184,12 @@ async def _ask_four(gateway: Service) -> list[Answer]:
         return [await client.answer(event_id) for event_id in asked]
 
 
-async def test_workers_are_replaced_one_by_one_and_nobody_notices(
+async def test_workers_are_replaced_one_by_one_without_a_fallback(
     system: System, gateway: Service, workers: Workers
 ) -> None:
-    """A rolling restart under load: every answer is the model's, and comes. By their names the conversations are in all
-    partitions: whichever the second worker gets, it is asked."""
+    """A rolling restart under load: every answer is the model's. The conversations' keys hash to all partitions, so the
+    second worker is asked whichever it gets.
+    """
     names = [f"rolling-{number}" for number in range(10)]
     async with AsyncExitStack() as stack:
         asking = [await stack.enter_async_context(Bystander.beside(gateway.ws, session_id=name)) for name in names]
@@ -207,8 +209,8 @@ async def _served_some(worker: Service) -> bool:
     return await worker.metric("infer_total") > 0
 
 
-async def test_a_gateway_that_is_asked_to_go_finishes_what_it_has(system: System, workers: Workers) -> None:
-    """Clients are told first, get what they were promised, and are closed with 4001; new questions are refused."""
+async def test_a_gateway_stopped_by_sigterm_finishes_its_answers(system: System, workers: Workers) -> None:
+    """Clients are notified first, get their answers, and are closed with 4001; new questions are refused."""
     gateway = await system.gateway(gateway__reply_partition=1).ready()
     async with Client.connect(gateway.ws) as client, Client.connect(gateway.ws, MSGPACK) as idle:
         asked = [await client.create(f"Question {number}", max_output_tokens=400) for number in range(4)]
@@ -235,8 +237,8 @@ async def test_a_gateway_that_is_asked_to_go_finishes_what_it_has(system: System
     assert not gateway.logged("raw")
 
 
-async def test_a_gateway_waits_no_longer_than_it_may(system: System, workers: Workers) -> None:
-    """What is not finished within the limit is left, and counted; the client is told to come back."""
+async def test_a_gateway_drains_no_longer_than_its_limit(system: System, workers: Workers) -> None:
+    """Unfinished answers are abandoned and counted at the limit; the client is told to reconnect."""
     gateway = await system.gateway(gateway__reply_partition=1, gateway__drain_s=0.3).ready()
     async with Client.connect(gateway.ws) as client:
         await client.text_of(await client.create("A long one", max_output_tokens=1_000))
@@ -246,8 +248,8 @@ async def test_a_gateway_waits_no_longer_than_it_may(system: System, workers: Wo
     assert [line["unfinished"] for line in gateway.logged("gateway_stopped")] == [1]
 
 
-async def test_a_killed_gateway_leaves_the_system_whole(system: System, workers: Workers) -> None:
-    """Its clients see their socket break; the worker serves on, and a new gateway on that partition does too."""
+async def test_a_killed_gateway_does_not_affect_the_system(system: System, workers: Workers) -> None:
+    """Its clients' sockets break; the worker continues, and a new gateway on that partition works too."""
     gateway = await system.gateway(gateway__reply_partition=1).ready()
     async with Client.connect(gateway.ws) as client:
         session_id = client.session_id

@@ -1,4 +1,4 @@
-"""Poison in front of good records goes to the dead letters with its reason; from there an operator puts it back."""
+"""Poison records in front of good ones become dead letters with a reason; an operator can put them back."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ pytestmark = [STANDARD, pytest.mark.usefixtures("running")]
 
 @dataclass(slots=True)
 class Sent:
-    """What is sent and what becomes of it: poison by its place, the others, so many, by their id."""
+    """The sent records and their results: poison by its position, the others by their id."""
 
     others: int
     expected: dict[str, str] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Sent:
     sources: dict[str, str] = field(default_factory=dict)
 
     def heed(self, record: Any) -> bool:
-        """An answer has come; whether it was the last."""
+        """Record an answer; return whether it was the last."""
         event = msgpack.unpackb(record.value)
         if event["type"] == "chat.done" and (name := event["request_id"]) in self.begun:
             self.delays_s[name] = time.monotonic() - self.begun[name]
@@ -54,7 +54,7 @@ class Sent:
 
 
 def mixed(reliability: Reliability) -> list[Poison | bytes]:
-    """Poison of every kind, and every so often a good record or one that is late."""
+    """Send poison of every kind, with a good or a late record at intervals."""
     kinds = list(POISON.values())
     if not reliability.whole:
         kinds = [kind for kind in kinds if kind.value is None or len(kind.value) < 200_000]
@@ -69,9 +69,10 @@ def mixed(reliability: Reliability) -> list[Poison | bytes]:
 
 
 @pytest.mark.promise(21)
-async def test_good_records_are_answered_among_poisoned_ones(system: System, reliability: Reliability) -> None:
-    """In bucket and inbox alike: for each of these one dead letter, with its reason and nothing else. A record whose
-    deadline is past is answered as late, without the model."""
+async def test_good_records_between_poison_records_are_answered(system: System, reliability: Reliability) -> None:
+    """In bucket and inbox alike each poison record becomes one dead letter with its reason and nothing else. A record
+    with an expired deadline is answered as late, without the model.
+    """
     records = mixed(reliability)
     sent = Sent(sum(isinstance(record, bytes) for record in records))
     async with (
@@ -118,10 +119,10 @@ async def test_good_records_are_answered_among_poisoned_ones(system: System, rel
 
 
 @pytest.mark.parametrize(("topic", "origin"), [("chat.requests.short", "worker"), ("chat.requests", "gateway")])
-async def test_whoever_is_refused_is_told_so(
+async def test_a_refused_client_gets_an_error(
     system: System, unique: Callable[[str], str], topic: str, origin: str
 ) -> None:
-    """A service that waits for a terminal event would else wait for ever. Its record is committed then."""
+    """Otherwise a service would wait for a terminal event for ever. Its record is committed then."""
     name = unique("refused")
     async with system.reading("chat.replies.external") as replies, system.reading("chat.dead-letters") as letters:
         sent = await system.produce(topic, packed(id=name, input="word " * 20_000), partition=0)
@@ -150,15 +151,15 @@ class NoText(str):
 
 @pytest.fixture
 def any_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """aiokafka's fast builder takes nothing but text for a header's name."""
+    """aiokafka's fast builder accepts only text as a header's name."""
     for module in (aiokafka.producer.producer, aiokafka.producer.message_accumulator):
         monkeypatch.setattr(module, "DefaultRecordBatchBuilder", _DefaultRecordBatchBuilderPy)
 
 
 @pytest.mark.usefixtures("any_name")
-async def test_what_cannot_even_be_read_stops_nothing(new_system: MakeSystem) -> None:
-    """A header's name that is no text; and batches in a compression that no reader here unpacks."""
-    system = await new_system()  # the topic is no other test's to read
+async def test_undecodable_records_stop_nothing(new_system: MakeSystem) -> None:
+    """A header's name that is no text, and batches in a compression that no reader here supports."""
+    system = await new_system()  # no other test reads the topic
     await asyncio.gather(system.worker().ready(), system.gateway().ready())
     topic = system.topic("chat.requests.short")
     async with system.reading("chat.dead-letters") as letters, system.reading("chat.replies.external") as replies:
@@ -181,10 +182,10 @@ async def test_what_cannot_even_be_read_stops_nothing(new_system: MakeSystem) ->
 
 @pytest.mark.usefixtures("any_name")
 @pytest.mark.parametrize("in_a_group", [True, False])
-async def test_beside_what_cannot_be_read_every_record_is_handed_over_once_and_in_order(
+async def test_records_next_to_undecodable_ones_are_returned_once_and_in_order(
     system: System, unique: Callable[[str], str], in_a_group: bool
 ) -> None:
-    """What aiokafka had drained of other partitions when it failed is read again."""
+    """Records that aiokafka had drained of other partitions when it failed are read again."""
     settings, topic = system.kafka_settings, system.topic(unique("unreadable"))
     await create_topics(settings, {topic: PARTITIONS})
     reader: GroupReader | PartitionReader = PartitionReader(settings, client_id="test", topic=topic)
@@ -219,8 +220,8 @@ async def test_beside_what_cannot_be_read_every_record_is_handed_over_once_and_i
         ]
 
 
-async def test_an_operator_lists_shows_and_puts_back(system: System, unique: Callable[[str], str]) -> None:
-    """The customer's words are shown only where they are asked for; who comes back a second time says so."""
+async def test_an_operator_lists_shows_and_puts_back_dead_letters(system: System, unique: Callable[[str], str]) -> None:
+    """The customer's text is shown only on request; a record that returns a second time is marked."""
     env, topic = system.environment(), "chat.requests.short"
     healed = packed(id=unique("healed"), input=CANARY, tenant="rival")
     async with system.reading("chat.dead-letters") as letters:

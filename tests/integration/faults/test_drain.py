@@ -1,4 +1,4 @@
-"""A drained process accepts nothing new, hands it to the others first, and finishes what it has begun."""
+"""A draining process accepts no new work, hands it over first, and finishes its running work."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ class Conversation:
 
 
 async def drain_status(service: Service) -> tuple[str, str]:
-    """Return the status by /drain and by /ready."""
+    """Return the status of /drain and of /ready."""
     drain, ready = await service.get("/drain"), await service.get("/ready")
     assert drain is not None
     assert ready is not None
@@ -43,10 +43,10 @@ async def is_drained(service: Service) -> bool:
 
 
 @pytest.mark.parametrize("instance_id", ["", "static-0"])
-async def test_a_worker_drained_under_load_loses_doubles_and_reorders_nothing(
+async def test_a_worker_drained_under_load_loses_repeats_and_reorders_nothing(
     new_system: MakeSystem, instance_id: str
 ) -> None:
-    """Its session would last for longer than the test: a static member too is out of the group by the drain alone."""
+    """Its session would outlast the test: even a static member leaves the group by the drain alone."""
     system = await new_system(
         admission__enabled=False, worker__fake_decode_ms_per_step=10, worker__slots=4,
         kafka__session_timeout_ms=120_000, promise__first_token_ms=60_000, promise__deadline_ms=60_000,
@@ -60,7 +60,7 @@ async def test_a_worker_drained_under_load_loses_doubles_and_reorders_nothing(
         talks = [Conversation(client, stopping) for client in clients]
         running = [asyncio.create_task(talk.run()) for talk in talks]
         await eventually(lambda: has_answered(leaving, staying))
-        drain, _ = await drain_status(leaving)  # on a slow machine it is drained before it is looked at again
+        drain, _ = await drain_status(leaving)  # on a slow machine it is drained before the next check
         assert drain == "draining"
         await eventually(lambda: is_drained(leaving))
         then = [len(talk.answers) for talk in talks]
@@ -75,11 +75,12 @@ async def test_a_worker_drained_under_load_loses_doubles_and_reorders_nothing(
 
 
 @pytest.mark.parametrize(("instance_id", "joins_late"), [("", False), ("static-0", False), ("", True)])
-async def test_a_worker_that_is_asked_to_end_hands_its_partitions_over_before_it_finishes(
+async def test_a_worker_stopped_by_sigterm_hands_its_partitions_over_before_it_finishes(
     new_system: MakeSystem, instance_id: str, joins_late: bool
 ) -> None:
-    """SIGTERM does what /drain does: an answer that takes long delays no question of another conversation. A worker
-    that is alone hands over when the next one joins."""
+    """SIGTERM has the effect of /drain: a long answer delays no question of another conversation. A worker without
+    peers hands over when the next one joins.
+    """
     system = await new_system(
         admission__enabled=False, worker__fake_decode_ms_per_step=40, worker__slots=16, worker__drain_s=60,
         kafka__session_timeout_ms=120_000, promise__first_token_ms=90_000, promise__deadline_ms=90_000,
@@ -126,12 +127,12 @@ async def is_as_asked(system: System, talks: list[Conversation]) -> None:
             assert len(answer.text) == CHARS
         assert talk.client.count("error") == 0
         assert talk.client.count("response.done") == len(talk.answers)
-        # A turn that two workers have answered is written twice, and the first counts.
+        # A turn answered by two workers is written twice, and the first counts.
         kept = list(dict.fromkeys(turn.user for turn in await system.turns(talk.client.session_id)))
         assert kept == [f"Question {number}" for number in range(len(talk.answers))][-len(kept) :]
 
 
-async def test_a_gateway_is_drained_when_its_last_answer_has_ended_and_stays_up(new_system: MakeSystem) -> None:
+async def test_a_gateway_is_drained_after_its_last_answer_and_stays_up(new_system: MakeSystem) -> None:
     """There is no worker: the question stays open until its client cancels it."""
     system = await new_system(admission__enabled=False, promise__first_token_ms=60_000, promise__deadline_ms=60_000)
     gateway = await system.gateway().ready()

@@ -1,4 +1,6 @@
-"""A lane that is closed, and one whose workers die, on real Kafka: the champion answers what nobody has seen."""
+"""A closed lane, and a lane whose workers die, on real Kafka: the champion answers questions whose text nobody has been
+shown.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -30,7 +32,7 @@ async def system(new_system: MakeSystem) -> System:
 
 @pytest_asyncio.fixture
 async def services(system: System) -> AsyncIterator[tuple[Service, Service, Service]]:
-    """A gateway that sends all to the canary, its one worker with one slow slot, and the champion's."""
+    """A gateway that sends everything to the canary, whose one worker has one slow slot, and the champion's worker."""
     await system.move(OPEN)
     services = system.gateway(), canary(system), system.worker()
     for service in services:
@@ -58,7 +60,7 @@ async def answers(client: Client, asked: list[str]) -> list[Answer]:
     return [await client.answer(event_id, limit_s=DEADLINE_MS / 1_000 + 1) for event_id in asked]
 
 
-async def test_a_closed_lane_ends_what_was_shown_and_passes_the_rest_on(
+async def test_a_closed_lane_ends_shown_answers_and_passes_the_rest_on(
     system: System, services: tuple[Service, Service, Service], unique: Callable[[str], str]
 ) -> None:
     gateway, worker, champion = services
@@ -72,10 +74,10 @@ async def test_a_closed_lane_ends_what_was_shown_and_passes_the_rest_on(
     assert [await each.metric("infer_total") for each in (worker, champion)] == [1, 4]
     assert await worker.metric("replyline_passed_on_total", lane="canary") == 4
     passed = [line["request_id"] for line in worker.logged("passed_on")]
-    assert passed == [answer.response["id"] for answer in ended[1:]], "of one conversation, in their order"
+    assert passed == [answer.response["id"] for answer in ended[1:]], "of one conversation, in order"
 
 
-async def test_the_champion_answers_what_a_killed_canary_leaves_and_lets_go_when_it_is_back(
+async def test_the_champion_answers_a_killed_canarys_questions_until_it_is_back(
     system: System, services: tuple[Service, Service, Service], unique: Callable[[str], str]
 ) -> None:
     gateway, worker, champion = services

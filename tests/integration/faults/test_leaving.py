@@ -1,4 +1,4 @@
-"""What is asked to end leaves what it cannot do any more to the others at once."""
+"""A stopping process hands over immediately the work that it cannot do any more."""
 
 import asyncio
 import signal
@@ -15,7 +15,7 @@ PARTITIONS = 3
 
 
 async def produce_to_all(system: System, name: str) -> list[bytes]:
-    """A request to each partition of the inbox; their ids."""
+    """Produce a request to each partition of the inbox; return their ids."""
     ids = [f"{name}-{number}" for number in range(PARTITIONS)]
     for number, request_id in enumerate(ids):
         request = {"type": "chat.request", "id": request_id, "session_id": request_id, "input": "Hello"}
@@ -23,10 +23,10 @@ async def produce_to_all(system: System, name: str) -> list[bytes]:
     return [request_id.encode() for request_id in ids]
 
 
-async def test_the_inbox_of_a_gateway_that_drains_is_read_by_another(
+async def test_the_inbox_of_a_draining_gateway_is_read_by_another(
     new_system: MakeSystem, unique: Callable[[str], str]
 ) -> None:
-    """There is no worker, so its client's question stays in flight, and the gateway with it."""
+    """There is no worker, so its client's question stays in flight, and the gateway alive."""
     system = await new_system(
         admission__enabled=False, gateway__drain_s=19, promise__first_token_ms=60_000, promise__deadline_ms=60_000
     )
@@ -58,8 +58,9 @@ async def test_the_inbox_of_a_gateway_that_drains_is_read_by_another(
 
 @pytest.mark.parametrize("asked", [True, False])
 async def test_a_worker_whose_device_hangs_ends_and_another_answers(new_system: MakeSystem, asked: bool) -> None:
-    """Asked to, or by itself when the step has taken too long. Its engine's thread never returns: it must not keep the
-    process, nor the process its place in the group."""
+    """It ends on request, or by itself when the step has taken too long. Its engine's thread never returns: it must not
+    keep the process alive, nor the process its membership.
+    """
     system = await new_system(
         admission__enabled=False, worker__drain_s=1, promise__first_token_ms=60_000, promise__deadline_ms=60_000
     )
@@ -77,10 +78,10 @@ async def test_a_worker_whose_device_hangs_ends_and_another_answers(new_system: 
         assert done["response"]["source"] == "model"
 
 
-async def test_a_worker_in_which_nothing_runs_any_more_ends_too(
+async def test_a_worker_that_holds_the_interpreter_lock_for_ever_ends_too(
     new_system: MakeSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not even its event loop: neither a signal nor a look at the engine's clock would be heeded."""
+    """Not even its event loop runs: it handles no signal and no watchdog coroutine."""
     monkeypatch.setenv(HOLDS_ALL, "1")
     system = await new_system(
         admission__enabled=False, kafka__session_timeout_ms=2_500, promise__first_token_ms=60_000,
@@ -98,8 +99,10 @@ async def test_a_worker_in_which_nothing_runs_any_more_ends_too(
 
 
 @pytest.mark.timeout(300)
-async def test_a_segfault_in_native_code_is_one_workers_death(new_system: MakeSystem) -> None:
-    """In mid-answer. Another worker ends the answer as if nothing had been, and the log says what it was."""
+async def test_a_segfault_in_native_code_costs_one_worker(new_system: MakeSystem) -> None:
+    """It happens in mid-answer. Another worker completes the answer without a visible break, and the log names the
+    fault.
+    """
     system = await new_system(
         admission__enabled=False, kafka__session_timeout_ms=2_500, model__dir=model_dir(), promise__deadline_ms=120_000,
         promise__first_token_ms=120_000, worker__engine="native", worker__max_length=1_024, worker__threads=1,

@@ -1,5 +1,6 @@
-"""Topics that are given more partitions while people chat: nothing that is written to them is lost, and no turn of a
-conversation overtakes another."""
+"""Topics get more partitions during conversations: no record is lost, and no turn of a conversation
+overtakes another.
+"""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -22,7 +23,7 @@ TIMES: Final = 6
 
 @pytest_asyncio.fixture
 async def system(new_system: MakeSystem) -> System:
-    """Whose topics are each test's own."""
+    """A system whose topics each test creates."""
     return await new_system(worker__slots=TIMES, worker__fake_decode_ms_per_step=20, promise__deadline_ms=30_000)
 
 
@@ -35,8 +36,8 @@ async def given_more_partitions(system: System, topic: str) -> None:
         await admin.close()
 
 
-async def test_erasures_reach_those_that_began_before_the_partitions(system: System) -> None:
-    """The second gateway comes later, and knows all of them; the first has the partitions of its start."""
+async def test_erasures_reach_gateways_that_started_before_the_partitions(system: System) -> None:
+    """The second gateway starts later and knows all of them; the first knows the partitions of its start."""
     before, _ = await asyncio.gather(system.gateway(gateway__reply_partition=0).ready(), system.worker().ready())
     await given_more_partitions(system, "chat.erasures")
     later = await system.gateway(gateway__reply_partition=1).ready()
@@ -52,7 +53,7 @@ async def test_erasures_reach_those_that_began_before_the_partitions(system: Sys
     assert len(records) == TIMES
 
 
-async def test_a_workers_reports_reach_a_gateway_that_began_before_the_partitions(system: System) -> None:
+async def test_a_workers_reports_reach_a_gateway_that_started_before_the_partitions(system: System) -> None:
     gateway = await system.gateway().ready()
     await given_more_partitions(system, "chat.workers")
     await system.worker().ready()
@@ -73,8 +74,9 @@ TURNS: Final = 8
 
 @dataclass
 class Conversation:
-    """Asks turn after turn, by one gateway and then the other, a few before the first of them is answered; and rests
-    now and then, when all are."""
+    """Asks turn after turn at alternating gateways, a few before the first of them is answered; pauses now and then,
+    when all are.
+    """
 
     clients: tuple[Client, Client]
     asked: list[str] = field(default_factory=list)
@@ -97,7 +99,7 @@ class Conversation:
 
 
 async def test_no_turn_overtakes_another_while_the_request_topics_grow(new_system: MakeSystem) -> None:
-    """Two gateways, and more turns at once than slots: there are always some that wait."""
+    """Two gateways, and more turns at a time than slots: some always wait."""
     system = await new_system(
         admission__enabled=False, worker__slots=4, worker__fake_decode_ms_per_step=10,
         gateway__messages_per_minute=100_000, promise__first_token_ms=60_000, promise__deadline_ms=60_000,
@@ -132,20 +134,21 @@ async def begun(stack: AsyncExitStack, gateways: list[Service], session_id: str)
 
 
 async def are_used(tap: Tap) -> bool:
-    """Whether something stands in the new partitions."""
+    """Return whether the new partitions contain records."""
     new = [TopicPartition(topic, number) for topic in tap.consumer.subscription() for number in range(3, 6)]
     return any((await tap.consumer.end_offsets(new)).values())
 
 
 async def stood_in_order(system: System, talks: list[Conversation]) -> None:
-    """Each turn stands behind the one before it, so it is begun after it; in another partition only when that one had
-    been answered. Of turns that are answered at once any may end first."""
+    """Check that each turn is after the previous one, so it is begun later; in another partition only after that one
+    was answered. Of turns answered in parallel any may end first.
+    """
     async with system.reading("chat.requests.short") as asked, system.reading("chat.replies") as told:
         records = {dict(each.headers)["ce_id"].decode(): each for each in await asked.to_the_end()}
         replies = [(each.timestamp, msgspec.msgpack.decode(each.value)) for each in await told.to_the_end()]
     answered: dict[str, int] = {}
     for at, reply in sorted(replies, key=lambda each: each[0]):
-        if reply["type"] == "chat.done":  # of two workers' the first counts
+        if reply["type"] == "chat.done":  # of two workers' answers the first counts
             answered.setdefault(reply["request_id"], at)
     for talk in talks:
         ids = [answer.response["id"] for answer in talk.answers]

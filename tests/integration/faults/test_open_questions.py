@@ -1,5 +1,6 @@
 """Workers are killed while each conversation has several questions open; prompts have history, entries and a system
-text, as shipped. The next worker writes the same text on: none fails, and none begins again."""
+text, as shipped. The next worker continues with the same text: no answer fails or restarts.
+"""
 
 import asyncio
 import random
@@ -16,7 +17,7 @@ from tests.support.wire import Answer, Client
 
 _CONVERSATIONS = 16
 _WORKERS = 3
-# The FAQ has entries to them, so that the model is asked.
+# The FAQ has entries for them, so that the model is asked.
 _QUESTIONS = ("How long does delivery take?", "How do I return an item?", "Do you ship to Norway?", "怎么退货？")
 _SETTINGS = {
     **SHIPPED,
@@ -32,7 +33,7 @@ _SETTINGS = {
 
 
 class Fleet:
-    """Two gateways, and workers of which one after another is killed and replaced."""
+    """Two gateways, and workers that are killed and replaced one after another."""
 
     def __init__(self, system: System) -> None:
         self.system = system
@@ -63,7 +64,8 @@ async def fleet(new_system: MakeSystem) -> AsyncIterator[Fleet]:
 
 class Tabs:
     """One customer: two tabs, at two gateways, in one conversation; impatient, so a second question follows the first
-    at once."""
+    immediately.
+    """
 
     def __init__(self, one: Client, two: Client, seed: int) -> None:
         self.tabs, self.chance = (one, two), random.Random(seed)
@@ -72,7 +74,7 @@ class Tabs:
         return tab, await tab.create(self.chance.choice(_QUESTIONS), max_output_tokens=num_tokens)
 
     async def round(self) -> list[tuple[Client, str]]:
-        """Ask three questions over one another: some have ended when the worker is killed, and later ones are open."""
+        """Ask three overlapping questions: some have ended when the worker is killed, and later ones are open."""
         asked = []
         for tab, longest in zip((*self.tabs, self.chance.choice(self.tabs)), (60, 250, 250), strict=True):
             asked.append(await self.ask(tab, self.chance.randint(longest // 2, longest)))
@@ -89,7 +91,7 @@ def is_open(client: Client, event_id: str) -> bool:
 
 @pytest.mark.timeout(1_200)
 @pytest.mark.promise(29)
-async def test_no_answer_that_is_open_at_a_kill_fails_or_begins_again(fleet: Fleet, reliability: Reliability) -> None:
+async def test_no_answer_open_at_a_kill_fails_or_restarts(fleet: Fleet, reliability: Reliability) -> None:
     num_open, wrong = 0, list[str]()
     async with AsyncExitStack() as stack:
 
@@ -116,7 +118,7 @@ async def test_no_answer_that_is_open_at_a_kill_fails_or_begins_again(fleet: Fle
 
 
 def _wrong(answer: Answer | BaseException) -> str:
-    """Return what is wrong with an answer: `check` wants each to begin once."""
+    """Return an answer's fault: `check` requires that each begins once."""
     if isinstance(answer, BaseException):
         return repr(answer)[:300]
     return "" if answer.outcome == ("incomplete", "max_output_tokens", "model") else str(answer.response)[:300]

@@ -1,4 +1,4 @@
-"""Kafka or Redis absent at start, or gone for a while: clients are answered all the same, and service resumes."""
+"""Kafka or Redis absent at start, or gone for a while: clients are still answered, and service resumes."""
 
 import asyncio
 import json
@@ -32,14 +32,14 @@ async def _system(make_system: MakeSystem, _own_broker: KafkaBroker) -> System:
 
 @pytest.fixture
 def system(_system: System, own_broker: KafkaBroker) -> System:
-    """On a broker and a Redis that run when the test begins."""
+    """A system on a broker and a Redis that run when the test begins."""
     _system.redis.start()
     return _system
 
 
 @pytest.fixture
 def new(system: System) -> Iterator[Callable[[], Pair]]:
-    """Start a gateway and a worker of the test's own. Nobody waits for them."""
+    """Start the test's own gateway and worker without waiting for them."""
     made: list[Service] = []
 
     def start() -> Pair:
@@ -58,7 +58,7 @@ async def _pair() -> list[Service]:
 
 @pytest_asyncio.fixture
 async def pair(system: System, _pair: list[Service]) -> Pair:
-    """Both, as the test before left them, or anew where it ended them."""
+    """Both, as the previous test left them, or restarted if it ended them."""
     if not _pair or not all(service.child.running for service in _pair):
         _pair[:] = system.gateway(), system.worker()
     gateway, worker = await asyncio.gather(*(service.ready() for service in _pair))
@@ -66,7 +66,7 @@ async def pair(system: System, _pair: list[Service]) -> Pair:
 
 
 async def until_the_model_answers(client: Client, in_time: InTime, *, limit_s: float = 30) -> Answer:
-    """Ask until it does; every answer on the way is in time."""
+    """Ask until the model answers; every earlier answer is in time."""
 
     async def ask() -> Answer | None:
         answer = await client.ask(RETURNS, first_token_ms=1_000, max_output_tokens=5)
@@ -78,20 +78,21 @@ async def until_the_model_answers(client: Client, in_time: InTime, *, limit_s: f
 
 
 def lines_about(service: Service, what: str) -> list[str]:
-    """How often its log says that it is away."""
+    """Return how often its log reports the service away."""
     return [str(line) for line in service.logged("unavailable") if what in str(line.get("what", ""))]
 
 
 def told(*services: Service, what: str) -> list[tuple[int, int]]:
-    """How often each has said that it is away, and that it is back."""
+    """Return how often each has reported the service away, and back."""
     return [tuple(len(each.logged(event, what=what)) for event in ("unavailable", "available")) for each in services]  # type: ignore[misc]
 
 
 async def test_without_kafka_the_faq_answers_and_with_it_the_model(
     new: Callable[[], Pair], own_broker: KafkaBroker, in_time: InTime
 ) -> None:
-    """Absent at start: the page is served, /ready names what is missing, and only the gateway takes traffic without it;
-    one line says it. Then it comes."""
+    """Absent at start: the page is served, /ready names the missing service, only the gateway takes traffic without it,
+    and one line reports it. Then it comes.
+    """
     own_broker.halt()
     gateway, worker = new()
     await eventually(lambda: _is_healthy(gateway))
@@ -118,7 +119,7 @@ async def test_without_kafka_the_faq_answers_and_with_it_the_model(
         assert client.count("error") == 0
 
 
-async def test_processes_that_still_wait_for_kafka_end_when_asked(
+async def test_processes_that_still_wait_for_kafka_end_on_sigterm(
     new: Callable[[], Pair], own_broker: KafkaBroker
 ) -> None:
     own_broker.halt()
@@ -134,7 +135,7 @@ async def test_processes_that_still_wait_for_kafka_end_when_asked(
 async def test_without_redis_the_model_answers_and_with_it_it_remembers(
     system: System, new: Callable[[], Pair]
 ) -> None:
-    """Absent at start: /ready names it, one line says it, nobody's answer is later for it."""
+    """Absent at start: /ready names it, one line reports it, and no answer is later for it."""
     system.redis.stop()
     gateway, worker = new()
     await eventually(lambda: _misses(gateway, "redis"))
@@ -147,7 +148,7 @@ async def test_without_redis_the_model_answers_and_with_it_it_remembers(
         assert (error["type"], error["code"], error["retryable"]) == ("server_error", "history_unavailable", True)
         assert len(lines_about(gateway, "redis")) == 1
         assert {line["what"] for line in worker.logged("unavailable")} == {"redis", "redis for kv"}
-        assert len(lines_about(worker, "redis")) == 2, "each use of it says so once"
+        assert len(lines_about(worker, "redis")) == 2, "each use of it reports it once"
         system.redis.start()
         await asyncio.gather(gateway.ready(), worker.ready())
         await _until_remembered(system, client)
@@ -160,7 +161,8 @@ async def test_without_redis_the_model_answers_and_with_it_it_remembers(
 @pytest.mark.parametrize("kill", [False, True], ids=["stopped", "killed"])
 async def test_kafka_goes_and_comes_back(pair: Pair, own_broker: KafkaBroker, in_time: InTime, kill: bool) -> None:
     """The answer in flight ends by its deadline, new ones come from the FAQ in time, then the model again. Each is
-    said once."""
+    logged once.
+    """
     (gateway, worker), before = pair, told(*pair, what="kafka")
     async with Client.connect(gateway.ws) as client:
         assert (await client.ask(RETURNS, max_output_tokens=5)).outcome[2] == "model"
@@ -193,7 +195,7 @@ async def test_kafka_goes_and_comes_back(pair: Pair, own_broker: KafkaBroker, in
 
 @pytest.mark.parametrize("how", ["killed", "hanging"])
 async def test_redis_goes_and_comes_back(system: System, pair: Pair, how: str) -> None:
-    """A cache: the model answers as before. Both processes say it once."""
+    """As a cache: the model answers as before. Both processes log it once."""
     (gateway, worker), ((away, back),) = pair, told(pair[1], what="redis")
     async with Client.connect(gateway.ws) as client:
         await client.ask(RETURNS, max_output_tokens=5)
@@ -204,7 +206,7 @@ async def test_redis_goes_and_comes_back(system: System, pair: Pair, how: str) -
         try:
             for _ in range(3):
                 answer = await client.ask(RETURNS, first_token_ms=8_000, max_output_tokens=5)
-                assert answer.outcome[2] == "model", "a Redis that hangs is not waited for"
+                assert answer.outcome[2] == "model", "a hanging Redis is not waited for"
             assert told(worker, what="redis") == [(away + 1, back)]
             assert await worker.metric("replyline_history_unavailable_total") >= 1
             assert (await gateway.status_of("/ready"), await worker.status_of("/ready")) == (200, 200)
@@ -212,13 +214,13 @@ async def test_redis_goes_and_comes_back(system: System, pair: Pair, how: str) -
             system.redis.signal(18)  # SIGCONT
             system.redis.start()
         await _until_remembered(system, client)
-        # The turn is there a moment before the line.
+        # The turn is stored a moment before the line.
         await eventually(lambda: told(worker, what="redis") == [(away + 1, back + 1)])
 
 
 @pytest.mark.parametrize("kill", [False, True], ids=["stopped", "killed"])
-async def test_processes_end_when_asked_while_kafka_is_gone(pair: Pair, own_broker: KafkaBroker, kill: bool) -> None:
-    """What they could not deliver does not keep them much longer than the drain's limit: `stop` waits no longer."""
+async def test_processes_end_on_sigterm_while_kafka_is_gone(pair: Pair, own_broker: KafkaBroker, kill: bool) -> None:
+    """Undelivered records delay them by no more than the drain limit and a margin: `stop` waits no longer."""
     gateway, worker = pair
     async with Client.connect(gateway.ws) as client:
         event_id = await client.create(RETURNS, max_output_tokens=500)
@@ -241,7 +243,7 @@ async def _is_healthy(service: Service) -> bool:
 
 
 async def _misses(gateway: Service, *names: str) -> bool:
-    """Whether it takes traffic, and says that it has to do without these and nothing else."""
+    """Return whether it takes traffic and reports exactly these services as missing."""
     page = await gateway.get("/ready")
     return page is not None and page.status == 200 and set(json.loads(page.body).get("missing", ())) == set(names)
 

@@ -1,4 +1,4 @@
-"""A record that kills whoever works on it kills four, and takes no other request with it."""
+"""A record that kills each worker kills four, and affects no other request."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,7 +15,7 @@ NEIGHBOURS = 6
 
 
 async def kept_alive(system: System, deaths: list[Service]) -> None:
-    """Two workers, each started again when it dies: as compose does it."""
+    """Two workers, each restarted when it dies, as compose does."""
     workers = [system.worker(module="tests.integration.support.deadly_worker") for _ in range(2)]
     while True:
         for place, worker in enumerate(workers):
@@ -29,7 +29,7 @@ async def kept_alive(system: System, deaths: list[Service]) -> None:
 async def test_a_record_that_kills_workers_is_a_dead_letter_after_four_and_its_neighbours_are_answered(
     new_system: MakeSystem, unique: Callable[[str], str]
 ) -> None:
-    """It names no deadline, so nothing else would end it."""
+    """It has no deadline, so nothing else would end it."""
     system = await new_system(
         kafka__session_timeout_ms=SESSION_MS,
         worker__fake_decode_ms_per_step=20,

@@ -1,4 +1,4 @@
-"""Members of a group come and go: what one keeps it has not lost, whenever it looks."""
+"""Group members join and leave: a partition that a member keeps is never reported lost, whenever it checks."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -17,12 +17,12 @@ Parting = Callable[[], Awaitable[None]]
 
 
 async def at_once() -> None:
-    """Give partitions back and wait for nothing."""
+    """Give partitions back without waiting."""
 
 
 @dataclass
 class Member:
-    """Reads on, and looks at once what it has lost, as a worker's intake does."""
+    """Reads continuously and checks for losses immediately, like a worker's intake."""
 
     reader: GroupReader
     lost: list[tuple[str, int]] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Group:
 
     @asynccontextmanager
     async def member(self, number: int, *, parting: Parting = at_once) -> AsyncIterator[Member]:
-        """It gives its partitions back once `parting` has ended."""
+        """A member that gives its partitions back once `parting` has ended."""
         settings = self.settings.model_copy(update={"session_timeout_ms": 6_000})
         reader = GroupReader(settings, client_id=f"m{number}", topics=[self.topic], group=self.name)
         await reader.start(parting)
@@ -78,7 +78,7 @@ async def group(kafka_broker: KafkaBroker, topic_prefix: str, unique: Callable[[
 
 
 async def settled(*members: Member) -> None:
-    """Every partition is one member's, each member has as many, and has looked since."""
+    """Wait until every partition has one member, shares are equal, and each member has checked since."""
 
     def even() -> bool:
         return all(not member.in_a_rebalance and len(member.has) == PARTITIONS // len(members) for member in members)
@@ -88,7 +88,7 @@ async def settled(*members: Member) -> None:
     await eventually(lambda: all(member.looks > before + 1 for member, before in zip(members, looked, strict=True)))
 
 
-async def test_a_partition_that_is_given_back_is_not_lost_however_long_the_others_take(group: Group) -> None:
+async def test_a_returned_partition_is_not_lost_however_long_the_others_take(group: Group) -> None:
     async def until_one_waits() -> None:
         await eventually(lambda: one.looks_in_a_rebalance)
 
@@ -105,7 +105,7 @@ async def test_a_partition_that_is_given_back_is_not_lost_however_long_the_other
     assert one.looks_in_a_rebalance > 0, "it had to wait for the other"
 
 
-async def test_who_had_left_the_group_has_lost_all_that_it_gets_back_and_commits_nothing_meanwhile(
+async def test_a_member_that_had_left_the_group_has_lost_every_returned_partition_and_commits_nothing(
     group: Group,
 ) -> None:
     """As after its session has expired."""
@@ -120,7 +120,7 @@ async def test_who_had_left_the_group_has_lost_all_that_it_gets_back_and_commits
 
 
 async def test_a_member_without_a_partition_waits_for_one(group: Group) -> None:
-    """There are more members than partitions: it knows that it has none, which is not to know nothing."""
+    """There are more members than partitions: it has an empty assignment, which differs from an unknown one."""
     async with AsyncExitStack() as stack:
         others = [await stack.enter_async_context(group.member(number)) for number in range(PARTITIONS - 1)]
         async with group.member(PARTITIONS) as last:

@@ -1,5 +1,6 @@
-"""What other services write to Kafka is answered, by a deadline that has one stated outcome where it cannot be right
-(docs/deadlines.md). What nobody can read is test_dead_letters' affair."""
+"""Records that other services write to Kafka are answered, with one documented outcome for an invalid deadline
+(docs/deadlines.md). Undecodable records are tested in test_dead_letters.
+"""
 
 import asyncio
 import time
@@ -26,7 +27,7 @@ def request(name: str, **fields: Any) -> bytes:
 
 
 async def terminal(tap: Tap, name: str) -> dict[str, Any]:
-    """The terminal event of that request; its deltas say the same text before it."""
+    """Return the terminal event of that request; its deltas have the same text."""
 
     def ends(record: Any) -> bool:
         event = msgpack.unpackb(record.value)
@@ -44,14 +45,16 @@ async def terminal(tap: Tap, name: str) -> dict[str, Any]:
 
 
 async def dead(tap: Tap, topic: str, metadata: Any) -> tuple[Any, dict[str, str]]:
-    """The dead letter of that record, and its headers."""
+    """Return the dead letter of that record, and its headers."""
     origin = f"{topic}/{metadata.partition}/{metadata.offset}".encode()
     record = await tap.until(lambda record: ("dead-letter-origin", origin) in record.headers)
     return record, {name: value.decode() for name, value in record.headers}
 
 
-async def test_a_record_without_key_and_value_is_put_aside(system: System, unique: Callable[[str], str]) -> None:
-    """Other clients than aiokafka can write such a one."""
+async def test_a_record_without_key_and_value_becomes_a_dead_letter(
+    system: System, unique: Callable[[str], str]
+) -> None:
+    """Other clients than aiokafka can write one."""
     name, topic = unique("next"), system.topic("chat.requests.short")
     delivered: list[Any] = []
     producer = confluent_kafka.Producer({"bootstrap.servers": system.bootstrap})
@@ -104,7 +107,7 @@ async def test_json_is_accepted_with_a_header_and_without(
 
 
 @pytest.mark.parametrize("topic", ["chat.requests", "chat.requests.short"])
-async def test_who_asks_what_cannot_be_understood_gets_the_end(
+async def test_an_unreadable_request_gets_a_terminal_event(
     system: System, unique: Callable[[str], str], topic: str
 ) -> None:
     name = unique("unclear")
@@ -115,7 +118,7 @@ async def test_who_asks_what_cannot_be_understood_gets_the_end(
 
 
 @pytest.mark.parametrize("topic", ["chat.requests", "chat.requests.short"])
-async def test_only_what_a_transaction_has_committed_is_answered_and_its_markers_leave_no_lag(
+async def test_only_committed_transactions_are_answered_and_their_markers_leave_no_lag(
     system: System, unique: Callable[[str], str], topic: str
 ) -> None:
     aborted, kept = unique("aborted"), unique("kept")
@@ -150,7 +153,7 @@ async def test_a_record_in_the_wrong_bucket_is_served_and_counted(
 async def test_the_inbox_is_routed_by_length(
     system: System, gateways: list[Service], unique: Callable[[str], str]
 ) -> None:
-    """Each copy carries the headers that a worker reads, and is keyed by tenant and session."""
+    """Each copy has the headers that a worker reads, and is keyed by tenant and session."""
     for length, bucket in ((20, "short"), (200, "medium"), (500, "long")):
         name = unique("routed")
         before = await _routed(gateways, bucket)
@@ -174,10 +177,10 @@ async def _routed(gateways: list[Service], bucket: str) -> float:
     return sum([await gateway.metric("replyline_gateway_requests_total", bucket=bucket) for gateway in gateways])
 
 
-async def test_a_record_whose_deadline_is_past_is_answered_unread(
+async def test_a_record_with_an_expired_deadline_is_answered_without_reading_its_value(
     system: System, worker: Service, unique: Callable[[str], str]
 ) -> None:
-    """By its headers alone: the value, which nobody could read, makes no dead letter."""
+    """By its headers alone: its undecodable value makes no dead letter."""
     name = unique("late")
     letters = await worker.metric("replyline_dead_letters_total")
     headers = [
@@ -196,7 +199,7 @@ async def test_a_record_whose_deadline_is_past_is_answered_unread(
 async def test_another_services_late_request_is_answered_by_the_faq(
     system: System, worker: Service, unique: Callable[[str], str]
 ) -> None:
-    """The worker hangs past the soft deadline; no gateway stands by, so the worker itself answers from the FAQ."""
+    """The worker hangs past the soft deadline; no gateway is involved, so the worker itself answers from the FAQ."""
     name = unique("faq")
     now = int(time.time() * 1_000)
     async with system.reading("chat.replies.external") as tap:
@@ -236,10 +239,10 @@ async def test_a_request_produced_twice_is_answered_once_while_it_is_computed(
     assert await worker.metric("infer_total") == served + 1
 
 
-async def test_another_request_under_an_id_that_is_being_answered_is_put_aside(
+async def test_another_request_under_an_id_in_flight_becomes_a_dead_letter(
     system: System, unique: Callable[[str], str]
 ) -> None:
-    """The first is answered; whoever used its id for another question finds that among the dead letters."""
+    """The first is answered; the sender that reused its id finds its question among the dead letters."""
     name = unique("taken")
     async with system.reading("chat.dead-letters") as letters, system.reading("chat.replies.external") as replies:
         await system.produce("chat.requests.short", request(name, max_output_tokens=1_000))
@@ -251,8 +254,8 @@ async def test_another_request_under_an_id_that_is_being_answered_is_put_aside(
     assert (told["dead-letter-reason"], record.value) == ("invalid_field", other)
 
 
-async def test_a_reply_that_is_none_harms_no_gateway(system: System, gateway: Service) -> None:
-    """Counted and skipped: what cannot be decoded, and what nobody asked for."""
+async def test_an_invalid_reply_harms_no_gateway(system: System, gateway: Service) -> None:
+    """Undecodable and unrequested replies are counted and skipped."""
     dropped = await gateway.metric("replyline_gateway_replies_dropped_total")
     for value in (b"\xc1", b"", msgpack.packb({"type": "chat.delta"})):
         await system.produce("chat.replies", value, partition=0)
@@ -273,7 +276,7 @@ async def test_a_reply_that_is_none_harms_no_gateway(system: System, gateway: Se
     await eventually(all_dropped)
 
 
-# --- deadlines that cannot be right
+# --- invalid deadlines
 
 
 def now_ms() -> int:
@@ -291,10 +294,10 @@ PAST: dict[str, Callable[[int], dict[str, int]]] = {
 
 @pytest.mark.parametrize("topic", ["chat.requests", "chat.requests.short"])
 @pytest.mark.parametrize("what", PAST)
-async def test_a_deadline_that_is_past_is_answered_at_once_without_the_engine(
+async def test_an_expired_deadline_is_answered_immediately_without_the_engine(
     system: System, worker: Service, unique: Callable[[str], str], what: str, topic: str
 ) -> None:
-    """By the FAQ; it never becomes the most urgent."""
+    """The FAQ answers; it never becomes the most urgent request."""
     name = unique("past")
     before = await worker.metric("replyline_worker_tokens_total", kind="prompt")
     async with system.reading("chat.replies.external") as tap:
@@ -318,7 +321,7 @@ FAR: dict[str, Callable[[int], dict[str, int]]] = {
 
 
 @pytest.mark.parametrize("what", FAR)
-async def test_a_deadline_too_far_ahead_is_brought_back_and_served(
+async def test_a_deadline_too_far_ahead_is_reduced_and_served(
     system: System, unique: Callable[[str], str], what: str
 ) -> None:
     name = unique("far")
@@ -338,10 +341,10 @@ async def test_the_earlier_of_header_and_value_counts(system: System, unique: Ca
             assert (await terminal(tap, name))["source"] == "faq"
 
 
-async def test_a_clock_that_is_ahead_is_said_once_a_minute_and_costs_nobody_time(
+async def test_a_clock_that_is_ahead_is_logged_once_a_minute_and_shortens_no_deadline(
     new_system: MakeSystem, unique: Callable[[str], str]
 ) -> None:
-    """With what to do about it, and without a word of the message."""
+    """The line names the remedy and contains no text of the message."""
     system = await new_system()
     worker = await system.worker(worker__buckets="medium").ready()
     created = now_ms() + 5 * MINUTE_MS

@@ -1,5 +1,6 @@
-"""A rollout by real Kafka: controllers are killed, start again, and meet others' moves. Observations and reports stand
-in for those of gateways and workers."""
+"""A rollout on real Kafka: controllers are killed, restart, and meet others' moves. The test writes the observations
+and reports of gateways and workers.
+"""
 
 import asyncio
 import contextlib
@@ -37,7 +38,7 @@ PLAN = ("--steps", "1,10,50", "--min-answers", "10", "--min-s", "0", "--warmup",
 
 @dataclass(slots=True)
 class Bench:
-    """A registry of two versions, the old one champion, and controllers of it."""
+    """A registry of two versions, the old one champion, and its controllers."""
 
     kafka: KafkaSettings
     log: VersionsLog
@@ -75,7 +76,7 @@ class Bench:
         self.controllers.clear()
 
     async def report(self) -> None:
-        """Report as three workers and a gateway do, until cancelled."""
+        """Report like three workers and a gateway, until cancelled."""
         topics = self.kafka.topics
         while True:
             now = round(now_unix_ms())
@@ -97,14 +98,14 @@ class Bench:
         return await self.log.append(self.producer, self.kafka.topics.versions, entry)
 
     async def move(self, **changes: object) -> bool:
-        """Make a person's move."""
+        """Write an operator's move."""
         await self.log.catch_up()
         values = {name: getattr(self.registry.state, name) for name in ("aliases", "rule", "rung")} | changes
         state = State(epoch=self.registry.state.epoch + 1, **values)
         return await self.write(Move(state=state, author="ann", reason="by hand", unix_ms=round(now_unix_ms())))
 
     async def answer(self, times: int, *, bad: bool = False) -> None:
-        """Write so many answers of each side, as gateways do, each side's a second apart."""
+        """Write this many answers of each side, as gateways do, each side's a second apart."""
         await self.log.catch_up()
         lanes: dict[Lane, str] = {"canary": NEW.id, "control": OLD.id}
         for _ in range(times):
@@ -164,7 +165,7 @@ async def bench(kafka_broker: KafkaBroker, topic_prefix: str) -> AsyncIterator[B
     await made.log.stop()
 
 
-async def test_a_controller_killed_at_every_step_is_followed_by_one_that_goes_on(bench: Bench) -> None:
+async def test_a_controller_killed_at_every_step_is_followed_by_one_that_continues(bench: Bench) -> None:
     await bench.typed("start", "new", *PLAN)
     for _ in ("10 %", "50 %"):
         await bench.answer(10)
@@ -187,7 +188,7 @@ async def test_a_controller_killed_at_every_step_is_followed_by_one_that_goes_on
     assert [move.author for move in rollout.moves] == [rollout.author] * 5
 
 
-async def test_a_successor_adds_its_evidence_to_what_a_killed_controller_had_read(bench: Bench, tmp_path: Path) -> None:
+async def test_a_successor_adds_its_evidence_to_that_of_a_killed_controller(bench: Bench, tmp_path: Path) -> None:
     await bench.typed("start", "new", *PLAN)
     await bench.control()
     await bench.answer(3, bad=True)
@@ -205,7 +206,7 @@ async def test_a_successor_adds_its_evidence_to_what_a_killed_controller_had_rea
 
 
 async def test_a_version_that_a_worker_lacks_gets_no_customers(bench: Bench) -> None:
-    """The remedy of a missing folder is typed at its machine; nothing is left loading."""
+    """The remedy for a missing folder is typed on its machine; no worker is left loading."""
     bench.loaded["control"] = (NEW.id,)
     await bench.typed("start", "new", *PLAN, status=1)
     bench.loaded["control"], bench.loaded["canary"] = (OLD.id,), (OLD.id,)
@@ -215,7 +216,7 @@ async def test_a_version_that_a_worker_lacks_gets_no_customers(bench: Bench) -> 
     assert (bench.registry.state.rule, bench.registry.state.loading) == (None, {})
 
 
-async def test_a_worker_that_loses_its_version_keeps_the_share_where_it_is(bench: Bench) -> None:
+async def test_a_worker_that_loses_its_version_stops_the_share_from_growing(bench: Bench) -> None:
     await bench.typed("start", "new", *PLAN)
     bench.loaded["canary"] = (OLD.id,)
     await bench.answer(10)
@@ -231,7 +232,7 @@ async def test_a_worker_that_loses_its_version_keeps_the_share_where_it_is(bench
     await bench.until_epoch(epoch + 1)
 
 
-async def test_a_persons_move_ends_a_rollout_that_no_second_one_may_join(bench: Bench) -> None:
+async def test_an_operators_move_ends_a_rollout_that_no_second_one_may_join(bench: Bench) -> None:
     await bench.typed("start", "new", *PLAN)
     await bench.typed("start", "new", *PLAN, status=2)  # one at a time
     assert await bench.move(aliases={"champion": NEW.id, "previous": OLD.id}, rule=None)
@@ -241,7 +242,7 @@ async def test_a_persons_move_ends_a_rollout_that_no_second_one_may_join(bench: 
     assert ended.reason == "ann moved the registry: by hand"
 
 
-async def test_a_person_pauses_and_stops_a_rollout_without_a_controller(bench: Bench) -> None:
+async def test_an_operator_pauses_and_stops_a_rollout_without_a_controller(bench: Bench) -> None:
     await bench.typed("start", "new", *PLAN)
     await bench.typed("pause", "--reason", "a sale")
     assert "a sale" in ((await bench.rollout()).paused or "")

@@ -1,4 +1,4 @@
-"""Alerts and dashboards before a real Prometheus: the rules hold, the expressions parse, there is something to see."""
+"""Alerts and dashboards on a real Prometheus: the rules are valid, the expressions parse, the panels show data."""
 
 import asyncio
 import re
@@ -35,7 +35,7 @@ EXPRESSIONS: Final = {
     for panel in board.panels
     for legend, expr in panel.lines.items()
 }
-# What shows nothing on a machine without a GPU, and where no pool is sized.
+# Panels that show nothing on a machine without a GPU, or without a sized pool.
 ABSENT: Final = {
     ("fleet", "Workers wanted and found"),
     ("fleet", "Work asked and expected"),
@@ -53,7 +53,7 @@ def _promtool(*arguments: object) -> str:
     return ran.stdout
 
 
-def test_the_rules_are_prometheus_rules() -> None:
+def test_prometheus_accepts_the_rules() -> None:
     """Compose's own configuration finds them under this name."""
     assert "SUCCESS" in _promtool("check", "rules", ALERTS / "rules.yml")
 
@@ -70,18 +70,19 @@ def test_every_panels_expression_parses(tmp_path: Path) -> None:
     assert f"{len(rules)} rules found" in _promtool("check", "rules", file)
 
 
-def test_composes_prometheus_reads_its_configuration(tmp_path: Path) -> None:
-    """With the rules where compose puts them."""
+def test_prometheus_accepts_composes_configuration(tmp_path: Path) -> None:
+    """With the rules where compose mounts them."""
     config = (ROOT / "ops/docker/prometheus.yml").read_text().replace("/etc/prometheus", str(tmp_path))
     (tmp_path / "prometheus.yml").write_text(config)
     shutil.copy(ALERTS / "rules.yml", tmp_path)
     assert "SUCCESS" in _promtool("check", "config", tmp_path / "prometheus.yml")
 
 
-async def test_every_panel_shows_something_after_two_conversations(running: Running, tmp_path: Path) -> None:
-    """But for those of a GPU, where there is none: what did not happen is shown as 0. No alert is pending, and no label
-    names who asked. Answers are rated, and both ask for a person. The worker has one slot and no memory for KV besides:
-    each question finds its conversation's in Redis."""
+async def test_every_panel_shows_data_after_two_conversations(running: Running, tmp_path: Path) -> None:
+    """GPU panels are excepted on a machine without one; events that did not happen are shown as 0. No alert is pending,
+    and no label names a customer. Answers are rated, and both customers ask for a person. The worker has one slot and
+    no memory for KV: each question finds its conversation's KV in Redis.
+    """
     worker, gateway = running.workers[0], running.gateways[0]
     addresses = {"gateway": [gateway.operators], "worker": [worker.operators]}
     prometheus = Prometheus(tmp_path, addresses)
@@ -107,13 +108,13 @@ async def test_every_panel_shows_something_after_two_conversations(running: Runn
 
 
 def _empty(prometheus: Prometheus) -> set[tuple[str, str]]:
-    """(dashboard, panel) of those that show nothing by any of their expressions."""
+    """Return the (dashboard, panel) pairs none of whose expressions shows anything."""
     shown = {key[:2] for key, expr in EXPRESSIONS.items() if prometheus.ask(expr)}
     return {key[:2] for key in EXPRESSIONS} - shown
 
 
 async def _scraped_again(prometheus: Prometheus) -> None:
-    """Two more scrapes of each process."""
+    """Wait for two more scrapes of each process."""
     before = prometheus.ask("count_over_time(up[10m])")
     wanted = min(float(series["value"][1]) for series in before) + 2
     await eventually(lambda: len(prometheus.ask(f"count_over_time(up[10m]) >= {wanted}")) == len(before))

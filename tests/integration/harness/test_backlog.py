@@ -1,4 +1,4 @@
-"""A backlog does not hold up what can still be answered."""
+"""A backlog does not delay requests that can still be answered."""
 
 import asyncio
 from collections.abc import Callable
@@ -44,11 +44,12 @@ async def produce_all(system: System, topic: str, records: list[tuple[bytes, dic
         await asyncio.gather(*sent)
 
 
-async def test_a_flood_of_one_bucket_does_not_keep_anothers_requests_out(
+async def test_a_flood_in_one_bucket_does_not_delay_another_buckets_requests(
     system: System, unique: Callable[[str], str]
 ) -> None:
     """A hundred questions of three quarters of a second wait in one topic; one in another is read past them all and
-    answered by the model within its eight seconds, and none of the flood is lost when the worker goes."""
+    answered by the model within its eight seconds, and none of the flood is lost when the worker ends.
+    """
     worker: Service = await system.worker().ready()
     flood = [unique("flood") for _ in range(100)]
     await produce_all(system, "chat.requests.short", [(request(name, max_output_tokens=75), {}) for name in flood])
@@ -66,4 +67,4 @@ async def test_a_flood_of_one_bucket_does_not_keep_anothers_requests_out(
     before = sum((await system.committed()).values())
     assert await worker.stop() == 0
     after = sum((await system.committed()).values())
-    assert before <= after < before + len(flood), "what was only read is another worker's to answer"
+    assert before <= after < before + len(flood), "records that were only read are left to another worker"

@@ -1,4 +1,4 @@
-"""The chaos ledger finds nothing broken: rows 4, 13, 26, 27 and 28 of docs/reliability.md, in part."""
+"""The chaos ledger finds no broken promise: rows 4, 13, 26, 27 and 28 of docs/reliability.md, in part."""
 
 import asyncio
 import json
@@ -16,8 +16,9 @@ Counts = dict[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """A run with these faults, of which `least` are struck. One is left out if its group is not up again in time, so a
-    long run asks for some more."""
+    """A run with these faults, at least `least` of which strike. One is left out if its group has not recovered in
+    time, so a long run draws more.
+    """
 
     options: str
     faults: Counts
@@ -54,8 +55,9 @@ HANG = exactly("--minutes 0.7", {"hang": 1, "segfault": 1})
 
 
 async def run(folder: Path, reliability: Reliability, *, whole: Try, part: Try) -> Any:
-    """Return what `replyline chaos run` writes. Fail unless each request was accepted, no invariant is broken, and the
-    faults were struck."""
+    """Return the JSON of `replyline chaos run`. Fail unless each request was accepted, no invariant is broken, and the
+    faults struck.
+    """
     tried = whole if reliability.whole else part
     faults = ",".join(f"{kind}={count}" for kind, count in tried.faults.items())
     result = folder / "chaos.json"
@@ -86,7 +88,7 @@ async def run(folder: Path, reliability: Reliability, *, whole: Try, part: Try) 
 @pytest.mark.long
 @pytest.mark.promise(4)
 async def test_every_promise_is_kept_while_processes_are_killed(tmp_path: Path, reliability: Reliability) -> None:
-    """Clients resume, and the model answers all the same."""
+    """Clients resume, and the model still answers."""
     found = await run(tmp_path, reliability, whole=LEDGER, part=KILLS)
     assert found["requests"] >= reliability.amount(20_000, part=300)
     assert found["recovered"] + found["not_recovered"] >= KILLS.faults["cut"] // 2
@@ -96,8 +98,8 @@ async def test_every_promise_is_kept_while_processes_are_killed(tmp_path: Path, 
 
 @pytest.mark.long
 @pytest.mark.promise(13)
-async def test_no_request_fails_while_every_process_is_deployed_anew(tmp_path: Path, reliability: Reliability) -> None:
-    """Who is at a gateway that is asked to go is told so; nobody is away at a deadline, and no answer is an error."""
+async def test_no_request_fails_while_every_process_is_redeployed(tmp_path: Path, reliability: Reliability) -> None:
+    """A client of a draining gateway is notified; no client is away at a deadline, and no answer is an error."""
     found = await run(tmp_path, reliability, whole=ROLLS, part=ROLL)
     assert found["excused"] == 0
     assert found["farewells"] > 0
@@ -106,9 +108,10 @@ async def test_no_request_fails_while_every_process_is_deployed_anew(tmp_path: P
 
 @pytest.mark.long
 @pytest.mark.promise(26)
-async def test_every_promise_is_kept_in_bad_weather(tmp_path: Path, reliability: Reliability) -> None:
-    """In part: an engine hangs, and one crashes. Its worker ends by itself, or the run would fail; the other answers
-    what it began."""
+async def test_every_promise_is_kept_during_network_faults_and_hangs(tmp_path: Path, reliability: Reliability) -> None:
+    """In part: an engine hangs, and one crashes. Its worker ends by itself, or the run would fail; the other completes
+    its answers.
+    """
     found = await run(tmp_path, reliability, whole=EVERYTHING, part=HANG)
     if reliability.whole:
         assert found["met"]
@@ -119,7 +122,7 @@ async def test_every_promise_is_kept_in_bad_weather(tmp_path: Path, reliability:
 @pytest.mark.timeout(400)
 @pytest.mark.promise(27)
 async def test_every_promise_is_kept_while_versions_change(tmp_path: Path, reliability: Reliability) -> None:
-    """The champion is switched, a canary is rolled back and a rollout's controller dies, beside kills."""
+    """The champion is switched, a canary is rolled back and a rollout's controller dies, along with kills."""
     await run(tmp_path, reliability, whole=VERSIONS, part=MOVED)
 
 
@@ -127,5 +130,5 @@ async def test_every_promise_is_kept_while_versions_change(tmp_path: Path, relia
 @pytest.mark.timeout(400)
 @pytest.mark.promise(28)
 async def test_every_promise_is_kept_while_a_fleet_grows_and_shrinks(tmp_path: Path, reliability: Reliability) -> None:
-    """Whole: zones are lost beside that, each with its broker, its gateway and its worker."""
+    """In the full run zones are lost as well, each with its broker, its gateway and its worker."""
     await run(tmp_path, reliability, whole=SCALED, part=SHRUNK)

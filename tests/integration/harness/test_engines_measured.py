@@ -1,4 +1,4 @@
-"""`replyline bench engines` on a tiny random model: whole, with its JSON, and what could not run."""
+"""`replyline bench engines` on a tiny random model: complete, with its JSON, and the engines that could not run."""
 
 import json
 import os
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.long
 
 
 def test_every_engine_is_measured_or_named(tmp_path: Path) -> None:
-    """Figures of each batch, in their ranges; an engine that cannot run is said to, with its reason."""
+    """Figures of each batch are in their ranges; an engine that cannot run is listed with its reason."""
     write_llama(tmp_path / "tiny", TINY, seed=7)
     folder = prepare_model(tmp_path, "int8", source=tmp_path / "tiny")
     written = tmp_path / "engines.json"

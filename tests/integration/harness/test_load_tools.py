@@ -1,4 +1,4 @@
-"""Traffic through the whole system: recorded while it is answered, asked again, made up, and straight to Kafka."""
+"""Traffic through the whole system: recorded, replayed, generated, and sent straight to Kafka."""
 
 import asyncio
 import gzip
@@ -42,7 +42,7 @@ async def ask_twice(url: str, form: Form, text: str, **start: object) -> None:
 
 
 async def started(system: System, path: Path) -> tuple[asyncio.Task[None], StringIO]:
-    """A recording of the next four requests, which has begun; and what it says."""
+    """Start a recording of the next four requests; return it and its output."""
     told = StringIO()
     options = RecordOptions(path=path, minutes=1, requests=4)
     task = asyncio.create_task(record(options, settings_of(system), asyncio.Event(), Console(file=told, width=500)))
@@ -51,7 +51,7 @@ async def started(system: System, path: Path) -> tuple[asyncio.Task[None], Strin
 
 
 async def recorded(system: System, gateway: Service, path: Path) -> Recording:
-    """Two conversations at once, one of whose customer has consented; four requests."""
+    """Two concurrent conversations, one with consent; four requests."""
     recording, told = await started(system, path)
     await asyncio.gather(
         ask_twice(gateway.ws, JSON, CONSENTED, consent={"training": True}),
@@ -64,17 +64,17 @@ async def recorded(system: System, gateway: Service, path: Path) -> Recording:
 
 
 def talks(recording: Recording) -> list[list[tuple[int, int]]]:
-    """Each conversation's requests in their order: length and deadline."""
+    """Return each conversation's requests in order: length and deadline."""
     found: dict[str, list[tuple[int, int]]] = {}
     for one in sorted(recording.asked, key=lambda one: one.at_ms):
         found.setdefault(one.session, []).append((one.input_tokens, one.deadline_ms))
     return sorted(found.values())
 
 
-async def test_what_is_recorded_is_asked_again(
+async def test_recorded_traffic_is_replayed(
     system: System, gateway: Service, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Words of who consented alone; conversations kept together, lengths and deadlines as they were."""
+    """It contains texts only with consent; conversations, lengths and deadlines are unchanged."""
     path = tmp_path / "a.replay"
     recording = await recorded(system, gateway, path)
     committed = await system.committed()
@@ -100,7 +100,7 @@ async def test_what_is_recorded_is_asked_again(
 
     replayed = read_recording(again)
     assert talks(replayed) == talks(recording)
-    assert [one.text for one in replayed.asked] == [None] * 4  # a replay's customers are nobody
+    assert [one.text for one in replayed.asked] == [None] * 4  # a replay's customers are anonymous
 
     async def workers_went_on() -> bool:
         return await system.committed() != committed
@@ -108,7 +108,7 @@ async def test_what_is_recorded_is_asked_again(
     await eventually(workers_went_on)
 
 
-async def test_traffic_is_asked_of_a_running_gateway(gateway: Service, tmp_path: Path) -> None:
+async def test_generated_traffic_is_sent_to_a_running_gateway(gateway: Service, tmp_path: Path) -> None:
     path, page = tmp_path / "result.json", tmp_path / "report.html"
     options = TrafficOptions(
         name="sessions", rate=6.0, seconds=2.0, url=gateway.ws, token=None, broker="embedded", seed=1,

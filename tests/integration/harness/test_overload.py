@@ -1,4 +1,4 @@
-"""Ten times more is asked than can be answered: everyone has one answer, in time."""
+"""At ten times the capacity every client gets one answer, in time."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -19,7 +19,7 @@ from tests.support.shared_system import Running
 from tests.support.standstill import BESIDE_OTHERS_S, GRACE_S
 
 BEFORE, MOST, AFTER = "half", "10×", "half again"
-# The phases in their order, each with its load in multiples of the capacity.
+# The phases in order, each with its load in multiples of the capacity.
 LOADS: Final = {BEFORE: 0.5, "1.5×": 1.5, "3×": 3.0, MOST: 10.0, AFTER: 0.5}
 SLOTS, DEADLINE_MS = 8, 4_000
 AT_ONCE: Final = {"infeasible", "breaker"}
@@ -27,7 +27,7 @@ CALM_S: Final = 3
 
 pytestmark = [
     pytest.mark.long,
-    # Steps as the CPU engine's; a prompt is its question alone.
+    # Steps as fast as the CPU engine's; a prompt is only its question.
     pytest.mark.system(
         gateway__messages_per_minute=1_000_000,
         gateway__max_inflight_per_connection=32,
@@ -46,7 +46,7 @@ pytestmark = [
 
 @dataclass(slots=True, kw_only=True)
 class Overload:
-    """What came of each phase's requests, in the order of their times, and what the gateway said of each answer."""
+    """The results of each phase's requests by time, and the gateway's log of each answer."""
 
     seconds: int
     phases: dict[str, list[Outcome]]
@@ -58,19 +58,20 @@ class Overload:
 
     @property
     def kept(self) -> float:
-        """Answers in time at the most load, of the best at any."""
+        """Return the answers in time at the highest load, relative to the best at any."""
         good = {name: sum(one.good for one in phase) for name, phase in self.phases.items()}
         return good[MOST] / max(good.values())
 
     @property
     def at_once_ms(self) -> list[float]:
-        """How long the gateway took for what the workers never saw."""
+        """Return the gateway's time for requests that were never sent to a worker."""
         return sorted(float(str(line["total_ms"])) for line in self.told if line.get("fallback") in AT_ONCE)
 
     @property
     def recovery_s(self) -> int | None:
-        """Seconds of the last phase until three in a row are as the first phase was: the model's share of the answers,
-        and the P99 of its first tokens, within a tenth."""
+        """Return the seconds of the last phase until three in a row equal the first phase: the model's share of the
+        answers and the P99 of its first tokens, within a tenth.
+        """
         usual, after = self.phases[BEFORE], self.phases[AFTER]
         calm = [
             _is_as(usual, [one for one in after if second <= one.scheduled_s - after[0].scheduled_s < second + 1])
@@ -99,7 +100,7 @@ async def _asked(load: Load, times: list[float], *, clients: int | None = None) 
 
 
 async def _capacity(url: str) -> float:
-    """Model answers a second while more are asked than there are slots; the first and the last do not count."""
+    """Return model answers a second with more requests than slots; the first and the last do not count."""
     clients = 2 * SLOTS
     outcomes = await _asked(Load(url, connections=clients, max_inflight=1), [0.0] * 20 * SLOTS, clients=clients)
     ended = sorted(one.done_s for one in outcomes if one.by_model and one.done_s is not None)
@@ -108,7 +109,7 @@ async def _capacity(url: str) -> float:
 
 @pytest_asyncio.fixture(scope="module")
 async def overload(running: Running, reliability: Reliability) -> Overload:
-    """Half of capacity, up to ten times it, half again. In the ordinary suite in short."""
+    """Half of the capacity, up to ten times it, half again; shorter in the ordinary suite."""
     gateway, seconds = running.gateways[0], reliability.amount(15, part=2)
     capacity = await _capacity(gateway.ws)
     times: dict[str, list[float]] = {}
@@ -124,7 +125,7 @@ async def overload(running: Running, reliability: Reliability) -> Overload:
 
 
 async def test_every_request_has_exactly_one_answer_of_a_known_kind(overload: Overload) -> None:
-    """And none was refused. By the model, or by the fallback: completed, with its source."""
+    """None is refused. Model or fallback: each is completed, with its source."""
     assert len(overload.told) == len(overload.asked) > 100
     for one in overload.asked:
         assert one.error is None
@@ -136,23 +137,23 @@ async def test_every_request_has_exactly_one_answer_of_a_known_kind(overload: Ov
             assert (one.source in {"faq", "busy"}, one.status, one.reason) == (True, "completed", "stop")
 
 
-async def test_no_answer_is_later_than_its_deadline_and_a_little_more(
-    overload: Overload, reliability: Reliability
-) -> None:
-    """A quarter of a second; beside other tests a whole one.
+async def test_no_answer_is_later_than_its_deadline_and_a_margin(overload: Overload, reliability: Reliability) -> None:
+    """The margin is a quarter of a second; next to other tests a whole one.
 
-    From when it was sent, so that a client that was held up itself is not taken for a late gateway."""
+    Counted from the actual send, so that a delayed client is not taken as a late gateway.
+    """
     took_s = [one.done_s - one.sent_s for one in overload.asked if one.done_s is not None and one.sent_s is not None]
     grace_s = GRACE_S if reliability.whole else BESIDE_OTHERS_S
     assert max(took_s) <= DEADLINE_MS / 1_000 + grace_s
 
 
 @pytest.mark.promise(10)
-async def test_ten_times_the_load_costs_little_goodput_and_is_soon_over(
+async def test_ten_times_the_load_costs_little_goodput_and_recovery_is_fast(
     running: Running, overload: Overload, reliability: Reliability
 ) -> None:
-    """Much is answered by the gateway alone while the model goes on. Two seconds a phase show that what is late is not
-    begun, but for what a worker that other tests hold up had taken on; goodput and recovery take longer."""
+    """The gateway alone answers much of it while the model continues. Two seconds a phase show that late requests are
+    not begun, apart from those accepted by a worker that other tests delay; goodput and recovery take longer.
+    """
     assert overload.at_once_ms
     assert any(one.good for one in overload.phases[MOST])
     refusal_ms, recovery_s = percentile(overload.at_once_ms, 0.99), overload.recovery_s

@@ -1,4 +1,6 @@
-"""Workers hold nothing that another cannot take up: killed between two turns, erased, cut off from Redis, lied to."""
+"""Workers hold no state that another cannot take over: killed between two turns, erased, cut off from Redis, given
+corrupt data.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -18,12 +20,12 @@ TALK = (
     "I no longer have the box it came in. Is that a problem?",
     "When would I see the money?",
 )
-ONE_WORKER = {"worker__instance_id": "worker-0"}  # whoever comes after it takes its partitions at once
+ONE_WORKER = {"worker__instance_id": "worker-0"}  # its successor gets its partitions immediately
 
 
 @pytest_asyncio.fixture
 async def system(make_system: MakeSystem) -> AsyncIterator[System]:
-    """With the scripted engine, a prompt of 500 tokens takes it 10 ms."""
+    """With the scripted engine, a prompt of 500 tokens takes 10 ms."""
     system = await make_system(
         worker__fake_prefill_ms_per_token=0.02,
         kafka__session_timeout_ms=2_000,
@@ -38,12 +40,12 @@ async def system(make_system: MakeSystem) -> AsyncIterator[System]:
 
 
 async def started(system: System, **settings: Any) -> tuple[Service, Service]:
-    """A gateway, and a worker with these settings."""
+    """Start a gateway, and a worker with these settings."""
     return await asyncio.gather(system.gateway().ready(), system.worker(**settings).ready())
 
 
 async def asked(client: Client, worker: Service, text: str, **fields: Any) -> Answer:
-    """The answer, once what was computed of it is written."""
+    """Return the answer, once its KV is written."""
     saves = await worker.metric("replyline_kv_seconds_count", what="save")
     answer = await client.ask(text, **{"max_output_tokens": 12, "temperature": 0} | fields)
     assert answer.outcome[2] == "model"
@@ -55,9 +57,10 @@ async def asked(client: Client, worker: Service, text: str, **fields: Any) -> An
     return answer
 
 
-async def test_after_kill_9_another_worker_goes_on_from_redis_token_for_token(system: System) -> None:
-    """The real model in float32, greedy, and kept as it is. A worker without any cache says the same. (Of int8 weights
-    tests/conformance/test_kv_reuse.py says what can be expected.)"""
+async def test_after_kill_9_another_worker_continues_from_redis_token_for_token(system: System) -> None:
+    """The real model in float32, greedy, with exact KV. A worker without any cache gives the same. (For int8 weights
+    tests/conformance/test_kv_reuse.py says what to expect.)
+    """
     system.settings |= {
         "worker__engine": "onnx",
         "model__dir": prepare_model(model_dir().parent, "fp32").path,
@@ -74,7 +77,9 @@ async def test_after_kill_9_another_worker_goes_on_from_redis_token_for_token(sy
         async def is_committed() -> bool:
             return sum((await system.committed()).values()) == len(said)
 
-        await eventually(is_committed)  # or what is answered is computed again, which the gateway alone sees
+        await eventually(
+            is_committed
+        )  # otherwise an answered request is computed again, which only the gateway notices
         first.kill()
         second = await system.worker(**ONE_WORKER).ready()
         third_turn = await asked(client, second, TALK[2])
@@ -92,8 +97,8 @@ async def test_after_kill_9_another_worker_goes_on_from_redis_token_for_token(sy
     assert await plain.restored() == 0
 
 
-async def test_an_erased_conversation_leaves_nothing_in_redis_nor_in_the_worker(system: System) -> None:
-    """The next question has no more from the cache than a stranger's first one has."""
+async def test_an_erased_conversation_leaves_nothing_in_redis_or_in_the_worker(system: System) -> None:
+    """The next question gets no more from the cache than a new customer's first one."""
     gateway, worker = await started(system)
     async with Redis.from_url(system.redis.url) as redis, Client.connect(gateway.ws) as client:
         key = f"replyline:{{demo/{client.session_id}}}:kv"
@@ -118,7 +123,7 @@ async def test_an_erased_conversation_leaves_nothing_in_redis_nor_in_the_worker(
         assert await redis.exists(key) == 0
         await eventually(worker_has_heard)
         assert await computed(client, RETURNS) == expected
-        assert await computed(client, TALK[1]) == next_turn, "and what is asked from then on is kept again"
+        assert await computed(client, TALK[1]) == next_turn, "later questions are cached again"
 
 
 async def bits_turned(redis: Redis, key: str) -> None:
@@ -131,9 +136,10 @@ async def a_list(redis: Redis, key: str) -> None:
     await redis.rpush(key, *["x"] * 1_000)
 
 
-async def test_what_stands_in_place_of_what_was_computed_is_counted_and_computed_again(system: System) -> None:
-    """One slot and no host memory: what another customer has overwritten comes from Redis. The answers are the same,
-    and Redis holds the right thing afterwards."""
+async def test_corrupt_kv_is_counted_and_computed_again(system: System) -> None:
+    """One slot and no host memory: KV overwritten by another customer comes from Redis. The answers are the same, and
+    Redis has the right content afterwards.
+    """
     gateway, worker = await started(system, kv__host_mib=0, worker__slots=1)
 
     async def conversed(plant: Callable[[Redis, str], Awaitable[None]] | None) -> list[str]:
@@ -150,7 +156,7 @@ async def test_what_stands_in_place_of_what_was_computed_is_counted_and_computed
 
     async with Redis.from_url(system.redis.url) as redis:
         expected = await conversed(None)
-        assert await worker.restored("redis") > 300, "what is there is used"
+        assert await worker.restored("redis") > 300, "existing KV is used"
         for plant, reason in ((bits_turned, "checksum"), (a_list, "wrong_type")):
             assert await conversed(plant) == expected
             assert await worker.metric("replyline_kv_dropped_total", reason=reason) > 0

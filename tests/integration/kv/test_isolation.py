@@ -1,4 +1,4 @@
-"""How long the first token takes tells nobody what others have said: not another tenant, not another customer."""
+"""The time to the first token reveals nothing about others' texts: not to another tenant, not to another customer."""
 
 import random
 import time
@@ -14,14 +14,14 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from tests.support.system import MakeSystem, System
 
 MS_PER_TOKEN = 0.5
-CHARS = 300  # one token each: 150 ms, many times what the way there and back varies by
+CHARS = 300  # one token each: 150 ms, many times the variation of a round trip
 HITS = MISSES = 40
 CONTROL = 20
 
 
 @pytest_asyncio.fixture(scope="module")
 async def system(make_system: MakeSystem) -> System:
-    """Prompts hold the system text and the question alone, so that asking again is asking the same."""
+    """Prompts contain only the system text and the question, so that repeating a question repeats its prompt."""
     return await make_system(
         worker__fake_prefill_ms_per_token=MS_PER_TOKEN,
         worker__max_length=1_024,
@@ -34,7 +34,7 @@ async def system(make_system: MakeSystem) -> System:
 
 @dataclass
 class Asker:
-    """Another service, which names the tenant it asks for."""
+    """Another service, which names its tenant in each request."""
 
     system: System
     producer: AIOKafkaProducer
@@ -42,7 +42,7 @@ class Asker:
     asked: int = 0
 
     async def ask(self, tenant: str, session: str, text: str) -> float:
-        """Milliseconds until the only token is there."""
+        """Return the milliseconds until the only token arrives."""
         name = await self.send(tenant, session, text)
         begun = time.perf_counter()
         await self.until({name})
@@ -63,7 +63,7 @@ class Asker:
         return name
 
     async def until(self, names: set[str]) -> None:
-        """All of them are answered, by the model."""
+        """Wait until the model has answered all of them."""
         while names:
             event = msgpack.unpackb((await self.consumer.getone()).value)
             if event["type"] == "chat.done":
@@ -83,23 +83,23 @@ async def asking(system: System) -> AsyncIterator[Asker]:
 
 
 def text_of(number: int) -> str:
-    """What one customer says: of one length, no two alike from the first words on."""
+    """Return a customer's text: all have one length, and no two share their first words."""
     words = random.Random(number)
     return "".join(words.choice("abcdefgh ") for _ in range(CHARS - 1)) + "?"
 
 
 def auc(hits: Iterable[bool], misses: Iterable[bool]) -> float:
-    """The chance that a hit looks more like one than a miss does; looking alike counts half."""
+    """Return the chance that a hit looks more like a hit than a miss does; ties count half."""
     pairs = [(hit, miss) for hit in hits for miss in list(misses)]
     return sum((hit > miss) + (hit == miss) / 2 for hit, miss in pairs) / len(pairs)
 
 
-async def test_the_time_to_the_first_token_tells_only_a_conversation_what_it_has_said(system: System) -> None:
-    """80 probes for another tenant, of sessions that bear the same names: AUC at most 0.55. The same in the very
+async def test_the_time_to_the_first_token_reveals_only_a_conversations_own_text(system: System) -> None:
+    """80 probes for another tenant, of sessions with the same names: AUC at most 0.55. The same in the very
     conversation: at least 0.9.
 
-    A probe is judged as an attacker would who has calibrated: by whether it took less than the middle between the
-    control's hits and misses. (The rank of times that differ by noise alone would vary by 0.06 at this number.)
+    A probe is judged like a calibrated attacker would: by whether it took less than the middle between the control's
+    hits and misses. (The rank of times that differ by noise alone would vary by 0.06 at this number.)
     """
     worker = await system.worker().ready()
     order = random.Random(1)
@@ -113,7 +113,7 @@ async def test_the_time_to_the_first_token_tells_only_a_conversation_what_it_has
         async def probes(tenant: str, count: int, session: str | None = None) -> dict[bool, list[float]]:
             plan = [(number, hit) for number in range(count) for hit in (True, False)]
             order.shuffle(plan)
-            # The shop's words are this tenant's from its first question on.
+            # The shop's texts are this tenant's from its first question on.
             await asker.ask(tenant, "warm-up", text_of(-len(tenant)))
             took: dict[bool, list[float]] = {True: [], False: []}
             for number, hit in plan:
@@ -135,4 +135,4 @@ async def test_the_time_to_the_first_token_tells_only_a_conversation_what_it_has
     assert seen(own) >= 0.9
     assert seen(stranger) <= 0.55
     assert seen(neighbour) <= 0.55
-    assert computed >= (HITS + MISSES) * CHARS, "each of the words was computed for the stranger"
+    assert computed >= (HITS + MISSES) * CHARS, "each of the texts was computed for the stranger"

@@ -1,4 +1,4 @@
-"""Blocks of KV on a real Redis: what is written and found again."""
+"""Blocks of KV on a real Redis: written and found again."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -13,11 +13,11 @@ from tests.integration.support.kv_stores import FAQ, MAX_VALUE_BYTES, SYSTEM, TE
 from workers.kv.store import Held
 
 
-def test_as_much_as_there_may_be_is_kept(bench: Bench) -> None:
-    """So many names, one of them the longest, and values as long as any of ours can be."""
+def test_the_maximum_number_and_size_of_blocks_is_stored(bench: Bench) -> None:
+    """This many names, one of them the longest, and the longest possible values."""
     store, longest, value = bench.store(ttl_s=600), b"n" * 64, b"v" * MAX_VALUE_BYTES
     shared = {SYSTEM + bench.session.session_id.encode(): value}
-    assert store.ask(bench.session, [*shared]) == Held(), "a stranger holds nothing"
+    assert store.ask(bench.session, [*shared]) == Held(), "another session has nothing"
     assert load(store, bench.session, [longest], [*shared]) == load(store, bench.session, [], []) == {}
     assert bench.admin.exists(bench.kv) == 0
     store.save(bench.session, {longest: value}, shared=shared, generation=0)
@@ -29,7 +29,7 @@ def test_as_much_as_there_may_be_is_kept(bench: Bench) -> None:
     assert not bench.dropped
 
 
-def test_another_worker_finds_what_was_saved_byte_for_byte(bench: Bench) -> None:
+def test_another_worker_finds_saved_blocks_byte_for_byte(bench: Bench) -> None:
     """Names and values are any bytes: line ends, zeros, bytes that are no text."""
     blocks = {A: b"\r\n\x00\xff" * 100, B: b"", C: bytes(range(256)), b"*3\r\n$": b"$-1\r\n"}
     shared = {SYSTEM + bench.session.session_id.encode(): b"s" * 700}
@@ -51,7 +51,7 @@ def test_a_save_larger_than_a_transaction_is_whole(bench: Bench, monkeypatch: py
 
 
 def commands(bench: Bench, act: Callable[[], Any]) -> Counter[str]:
-    """How often Redis was given each command, by name; those within scripts too."""
+    """Return how often Redis ran each command, by name, including those within scripts."""
     bench.admin.config_resetstat()
     act()
     stats = bench.admin.info("commandstats")
@@ -59,7 +59,9 @@ def commands(bench: Bench, act: Callable[[], Any]) -> Counter[str]:
 
 
 def test_a_second_turn_writes_only_its_own_blocks(bench: Bench) -> None:
-    """What is there is not sent again; blocks that left the chain go; shared ones that another wrote stay."""
+    """Existing blocks are not sent again; blocks that left the chain are deleted; shared ones that another
+    wrote stay.
+    """
     store = bench.store()
     shared = {SYSTEM + bench.session.session_id.encode(): b"first"}
     store.save(bench.session, {A: b"a" * 500, B: b"tail"}, shared=shared, generation=0)
@@ -79,7 +81,7 @@ def test_a_second_turn_writes_only_its_own_blocks(bench: Bench) -> None:
     assert commands(bench, lambda: store.save(bench.session, {}, generation=0))["multi"] == 0
 
 
-def test_every_use_makes_blocks_live_longer(bench: Bench) -> None:
+def test_every_use_extends_the_blocks_lifetime(bench: Bench) -> None:
     shared = {SYSTEM + bench.session.session_id.encode(): b"s"}
     keys = [bench.kv, shared_key(TENANT, *shared)]
     bench.store(ttl_s=900).save(bench.session, {A: b"a"}, shared=shared, generation=0)
@@ -90,7 +92,7 @@ def test_every_use_makes_blocks_live_longer(bench: Bench) -> None:
     assert 50 < bench.admin.ttl(bench.kv) <= 60
 
 
-def test_a_drop_takes_the_sessions_blocks_and_nobody_elses(bench: Bench) -> None:
+def test_a_drop_removes_only_the_sessions_blocks(bench: Bench) -> None:
     store = bench.store()
     other = SessionKey(TENANT, bench.session.session_id + "-other")
     shared = {SYSTEM + bench.session.session_id.encode(): b"s"}
@@ -101,8 +103,8 @@ def test_a_drop_takes_the_sessions_blocks_and_nobody_elses(bench: Bench) -> None
     assert store.ask(other, []).session_names == {A}
 
 
-async def test_an_erased_session_is_not_resurrected_by_a_late_save(bench: Bench) -> None:
-    """Whoever saves however late; what is asked after the erasure is kept again."""
+async def test_an_erased_session_is_not_restored_by_a_late_save(bench: Bench) -> None:
+    """However late the save comes; texts after the erasure are stored again."""
     store, session, history = bench.store(), bench.session, History(bench.settings, kv=bench.settings)
     await history.append(
         SessionKey(TENANT, session.session_id),
@@ -120,11 +122,11 @@ async def test_an_erased_session_is_not_resurrected_by_a_late_save(bench: Bench)
     assert store.ask(session, []).session_names == {C}
 
 
-# --- what others planted is never taken for ours, nor fetched
+# --- foreign data is never taken as ours, nor fetched
 
 
 @pytest.mark.parametrize("plant", ["set", "rpush", "sadd"])
-def test_a_key_of_the_wrong_type_holds_nothing_and_is_deleted(bench: Bench, plant: str) -> None:
+def test_a_key_of_the_wrong_type_counts_as_empty_and_is_deleted(bench: Bench, plant: str) -> None:
     name = SYSTEM + bench.session.session_id.encode()
     shared = shared_key(TENANT, name)
     getattr(bench.admin, plant)(bench.kv, "x")
@@ -136,8 +138,8 @@ def test_a_key_of_the_wrong_type_holds_nothing_and_is_deleted(bench: Bench, plan
     assert store.available
 
 
-def test_a_key_that_becomes_of_the_wrong_type_is_written_over(bench: Bench) -> None:
-    """Between asking and loading, or loading and saving."""
+def test_a_key_that_changes_to_the_wrong_type_is_overwritten(bench: Bench) -> None:
+    """It changes between lookup and load, or between load and save."""
     store = bench.store()
     bench.admin.set(bench.kv, "x")
     name = SYSTEM + bench.session.session_id.encode()
@@ -148,8 +150,8 @@ def test_a_key_that_becomes_of_the_wrong_type_is_written_over(bench: Bench) -> N
     assert load(store, bench.session, [A]) == {A: b"a" * 9}
 
 
-def test_a_value_that_cannot_be_ours_is_never_fetched(bench: Bench) -> None:
-    """64 MB under a name that was asked for: told by its length, deleted, and its neighbours kept."""
+def test_a_value_of_an_impossible_size_is_never_fetched(bench: Bench) -> None:
+    """64 MB under a requested name: detected by its length, deleted, and its neighbours stay."""
     name = SYSTEM + bench.session.session_id.encode()
     bench.admin.hset(bench.kv, mapping={A: b"x" * (64 << 20), B: b"b" * MAX_VALUE_BYTES, b"n" * 65: b"c"})
     bench.admin.set(shared_key(TENANT, name), b"x" * (MAX_VALUE_BYTES + 1))
@@ -162,7 +164,7 @@ def test_a_value_that_cannot_be_ours_is_never_fetched(bench: Bench) -> None:
     assert bench.dropped == {"oversized": 3}
     assert bench.admin.hkeys(bench.kv) == [B]
     bench.admin.hset(bench.kv, A, b"x" * (MAX_VALUE_BYTES + 1))
-    assert load(store, bench.session, [A]) == {}, "nor one that grew since it was asked"
+    assert load(store, bench.session, [A]) == {}, "nor one that grew after the lookup"
     assert bench.dropped == {"oversized": 4}
 
 

@@ -1,4 +1,4 @@
-"""What a Redis that is full, a replica, silent, gone or not ours costs: at most one timeout, and a line in the log."""
+"""A Redis that is full, a replica, silent, gone or foreign costs at most one timeout, and a line in the log."""
 
 import socket
 import threading
@@ -26,10 +26,12 @@ from tests.integration.support.kv_stores import (
 from workers.kv.store import Held
 
 
-def test_past_maxmemory_the_least_recently_used_sessions_give_way(
+def test_past_maxmemory_the_least_recently_used_sessions_are_evicted(
     own_redis: EmbeddedRedis, make_bench: MakeBench
 ) -> None:
-    """4,000 sessions of 20 kB in 32 MB: every save is taken, the last are whole, older ones gone as a whole."""
+    """4,000 sessions of 20 kB in 32 MB: every save is accepted, the last are complete, older ones are gone
+    completely.
+    """
     bench = make_bench(own_redis.url)
     store = bench.store()
     sessions = [SessionKey(TENANT, f"s{n}") for n in range(4_000)]
@@ -44,10 +46,10 @@ def test_past_maxmemory_the_least_recently_used_sessions_give_way(
     assert bench.admin.info("stats")["evicted_keys"] > 2_000
 
 
-def test_a_full_redis_that_evicts_nothing_takes_no_writes_and_still_gives(
+def test_a_full_redis_without_eviction_refuses_writes_and_serves_reads(
     own_redis: EmbeddedRedis, make_bench: MakeBench, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One line when writes are refused, one when they are taken again; reading goes on meanwhile."""
+    """One line when writes are refused, one when they are accepted again; reads continue in between."""
     bench = make_bench(own_redis.url)
     store = bench.store(retry_after_ms=60_000)
     store.save(bench.session, {A: b"a"}, generation=0)
@@ -71,7 +73,7 @@ def test_a_full_redis_that_evicts_nothing_takes_no_writes_and_still_gives(
     assert ["unavailable" in line for line in lines] == [True, False]
 
 
-def test_a_replica_that_may_not_be_written_is_away_until_it_is_no_replica(
+def test_a_read_only_replica_counts_as_away_until_it_is_promoted(
     own_redis: EmbeddedRedis, make_bench: MakeBench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bench = make_bench(own_redis.url)
@@ -91,10 +93,10 @@ def test_a_replica_that_may_not_be_written_is_away_until_it_is_no_replica(
     assert ["unavailable" in line for line in lines] == [True, True, False, False]
 
 
-def test_a_redis_that_hangs_costs_one_timeout_and_then_nothing(
+def test_a_hanging_redis_costs_one_timeout_and_then_nothing(
     redis_server: Any, bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Then it comes back by itself, and what it answered too late is nobody's answer."""
+    """Then it recovers by itself, and its late answers are discarded."""
     store = bench.store(timeout_ms=1_000)
     store.save(bench.session, {A: b"a", B: b"b"}, generation=0)
     before = bench.admin.info("stats")["total_connections_received"]
@@ -119,7 +121,7 @@ def test_a_redis_that_hangs_costs_one_timeout_and_then_nothing(
     assert ["unavailable" in line for line in lines] == [True, False]
 
 
-def test_a_redis_that_died_is_back_when_it_is_started_again(redis_server: Any, bench: Bench) -> None:
+def test_a_redis_that_died_is_used_again_after_its_restart(redis_server: Any, bench: Bench) -> None:
     """Empty: that costs a turn its blocks, nothing else."""
     store = bench.store()
     store.save(bench.session, {A: b"a"}, generation=0)
@@ -131,10 +133,10 @@ def test_a_redis_that_died_is_back_when_it_is_started_again(redis_server: Any, b
     assert store.ask(bench.session, []) == Held()
 
 
-def test_a_user_that_may_not_load_is_unavailable_until_he_may(
+def test_a_user_without_the_right_to_load_is_unavailable_until_it_is_granted(
     redis_server: Any, make_bench: MakeBench, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The probe needs all that a load does, so the log does not tell of a Redis that comes and goes."""
+    """The probe needs every right of a load, so the log reports no alternating outage."""
     root = make_bench(redis_server.url)
     root.admin.execute_command("ACL SETUSER half reset on >s3cret ~replyline:* +@all -hmget")
     address = redis_server.url.rpartition("@")[2]
@@ -154,17 +156,17 @@ def test_a_user_that_may_not_load_is_unavailable_until_he_may(
 
 
 @pytest.mark.parametrize("says", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"$many\r\n", b"-LOADING busy\r\n"])
-def test_what_is_no_redis_is_unavailable_and_raises_nothing_else(make_bench: MakeBench, says: bytes) -> None:
-    """A server that takes connections and is silent, or speaks something else."""
+def test_a_server_that_is_no_redis_is_unavailable_and_raises_nothing_else(make_bench: MakeBench, says: bytes) -> None:
+    """The server accepts connections and is silent, or speaks another protocol."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         bench = make_bench(f"redis://127.0.0.1:{server.getsockname()[1]}/0")
-        store = bench.store(timeout_ms=200, retry_after_ms=10_000)  # its probe meets silence
+        store = bench.store(timeout_ms=200, retry_after_ms=10_000)  # its probe gets no answer
         assert not store.available
         with pytest.raises(StoreUnavailable):
             store.ask(bench.session, [])
         store._redis.up()
         server.settimeout(5)
-        server.accept()[0].close()  # the first probe's
+        server.accept()[0].close()  # the first probe's connection
 
         def speak() -> None:
             connection, _ = server.accept()
