@@ -1,4 +1,4 @@
-"""Each wing closes all of its own, whatever fails, and tells what is missing."""
+"""Each part of the gateway closes all it owns, even if one fails, and reports what is missing."""
 
 from types import SimpleNamespace
 from typing import Any, Final
@@ -13,14 +13,14 @@ CLIENTS: Final = ("producer", "handoff_producer", "replies")
 
 
 def parts_of(wing: Any) -> list[Any]:
-    """Return what a wing holds that is closed."""
+    """Return the parts that a wing closes."""
     return [part for part in vars(wing).values() if hasattr(part, "stop") or hasattr(part, "close")]
 
 
 @pytest.mark.parametrize(
     "wing", [KafkaClients(Settings(), "g"), RedisClients(Settings()), workers_wings.KafkaWing(Settings(), "w")]
 )
-async def test_a_part_that_fails_to_close_keeps_no_other_open(wing: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_part_that_fails_to_close_prevents_no_other_close(wing: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     closed = list[Any]()
 
     def failing(part: Any) -> Any:
@@ -40,7 +40,7 @@ async def test_a_part_that_fails_to_close_keeps_no_other_open(wing: Any, monkeyp
 
 
 @pytest.mark.parametrize("absent", [None, *CLIENTS])
-def test_a_gateway_is_ready_once_all_that_a_client_may_ask_of_it_can_be_written(absent: str | None) -> None:
+def test_a_gateway_is_ready_once_it_can_write_every_kind_of_client_request(absent: str | None) -> None:
     """Questions, their answers, and hand-offs."""
     wing = KafkaClients(Settings(), "g")
     for name in CLIENTS:

@@ -38,7 +38,7 @@ TURN = {"request_id": "r1", "user": HALF, "output_text": "a", "source": "faq", "
 
 @dataclass(frozen=True, slots=True)
 class Entrance:
-    """`decode` takes JSON, or plain objects where `plain`; `packed`: MessagePack."""
+    """`decode` accepts JSON, or plain objects if `plain`; `packed`: MessagePack."""
 
     decode: Callable[[Any], Any]
     message: Any
@@ -160,7 +160,7 @@ HABITS: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("habit", HABITS)
 @pytest.mark.parametrize("entrance", ENTRANCES)
-def test_a_message_reads_the_same_as_other_serializers_write_it(entrance: str, habit: str) -> None:
+def test_a_message_reads_the_same_from_any_serializer(entrance: str, habit: str) -> None:
     at = ENTRANCES[entrance]
     whole = each(at.message, lambda value: "whole" if value == HALF else value)
     assert repr(at.read(HABITS[habit](whole))) == repr(at.read(whole))
@@ -271,8 +271,8 @@ ROLES = {"user": ("User", "human"), "assistant": ("ASSISTANT", "ai", "bot", "mod
 
 
 @pytest.mark.parametrize(("role", "word"), [(role, word) for role, words in ROLES.items() for word in words])
-def test_roles_are_read_in_the_words_of_other_interfaces(role: str, word: str) -> None:
-    """At both doors that take messages; a place for the answer at their end is ignored."""
+def test_roles_of_other_interfaces_are_recognised(role: str, word: str) -> None:
+    """At both doors that accept messages; an empty answer at their end is ignored."""
 
     def asked(word: str) -> tuple[Any, Any]:
         said = [{"role": word, "content": ["a"]}, {"role": "user", "content": [{"type": "Text", "text": "hi"}]}]
@@ -284,15 +284,15 @@ def test_roles_are_read_in_the_words_of_other_interfaces(role: str, word: str) -
     assert asked(word) == asked(role)
 
 
-def test_a_reply_partition_of_minus_1_is_none() -> None:
-    """As Kafka's clients write an unknown one."""
+def test_a_reply_partition_of_minus_1_means_none() -> None:
+    """Kafka's clients write an unknown one like this."""
     assert open_request(json.dumps({**RECORD, "reply_partition": -1}).encode(), {}).reply_partition is None
     names = names_in(json.dumps({**RECORD, "reply_partition": -1, "input": ""}).encode(), {}, None)
     assert names is not None
     assert names.reply_partition is None
 
 
-def test_a_field_with_an_envelopes_name_is_none() -> None:
+def test_a_field_named_like_an_envelope_is_none() -> None:
     read = open_request(json.dumps({**RECORD, "max_output_tokens": "75", "payload": {"a": 1}}).encode(), {})
     assert read == open_request(json.dumps(RECORD).encode(), {})
 
@@ -323,7 +323,7 @@ def test_metadata_of_any_form_is_text(entrance: str) -> None:
 
 
 @pytest.mark.parametrize("entrance", ["WebSocket, JSON", "WebSocket, MessagePack", "gRPC"])
-def test_harmless_parameters_are_read_as_what_they_mean(entrance: str) -> None:
+def test_harmless_parameters_are_read_as_they_are_meant(entrance: str) -> None:
     at = ENTRANCES[entrance]
     read = at.read({**at.message, "top_p": 0, "seed": -1, "max_output_tokens": -1, "temperature": 1})
     assert (read.seed, read.max_output_tokens, read.temperature) == (None, None, 1.0)
@@ -331,7 +331,7 @@ def test_harmless_parameters_are_read_as_what_they_mean(entrance: str) -> None:
 
 
 def test_half_an_emoji_in_protobuf_is_read_as_a_replacement_character() -> None:
-    """C++ and others write what a text holds."""
+    """C++ and other clients write a text's content type."""
     data = v1.RespondRequest(input="abc###").SerializeToString().replace(b"###", b"\xed\xa0\xbd")
     assert read_protobuf(data, v1.RespondRequest)["input"] == "abc\ufffd"
 

@@ -1,4 +1,4 @@
-"""The way of a question from its frame to Kafka stays short: figures of one traced question, each a bound.
+"""A question's way from its frame to Kafka stays short: figures of one traced question, each with a bound.
 
 `docs/journey.md` names the modules in order. A bound that falls is lowered here; none is raised without a reason.
 """
@@ -91,7 +91,7 @@ class LastProducer(FakeProducer):
         return await super().enqueue(record)
 
 
-async def test_a_question_takes_a_short_way_to_kafka() -> None:
+async def test_a_question_passes_few_modules_on_its_way_to_kafka() -> None:
     edge, trail = Edge(producer=LastProducer(), admits=True), Trail()
     edge.serving.admission_gate.update_worker("w", report("w", partitions=range(12), running=0))
     client = await edge.connect().say(SessionStart(session_id="s"))
@@ -109,7 +109,7 @@ def test_no_step_of_the_way_in_has_many_collaborators() -> None:
     assert {name: num for name, num in widest.items() if num > 8} == {}
 
 
-def test_one_file_writes_where_a_question_goes() -> None:
+def test_only_one_file_decides_where_a_question_goes() -> None:
     assert [path.name for path in sorted((ROOT / "gateway").rglob("*.py")) if _writes_destination(path)] == [
         "sending.py"
     ]
@@ -140,7 +140,7 @@ class MovingPlaces:
 
 
 async def test_a_move_of_the_registry_while_redis_is_asked_tears_no_destination() -> None:
-    """The question goes where the state says by which it was decided: lane, version and epoch are of one."""
+    """The question's destination follows from one state: lane, version and epoch agree."""
     places = MovingPlaces()
     places.edge = edge = Edge(producer=FakeProducer(partitions=4), places=places)
     edge.serving.admission_gate.update_worker("w", report("w", lane="canary", partitions=range(4), revisions=("new",)))

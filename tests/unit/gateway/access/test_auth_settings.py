@@ -1,4 +1,4 @@
-"""Who may ask is decided by what is set, never by what was forgotten; a secret is never shown."""
+"""Access follows from the settings that are made, never from an omission; a secret is never shown."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_nothing_said_is_nobody_let_in(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_access_settings_no_client_is_admitted(capsys: pytest.CaptureFixture[str]) -> None:
     """The gateway does not start: one line that names what to set, and status 2."""
     assert load_settings().auth.decided_mode is None
     assert main() == 2
@@ -37,7 +37,7 @@ def test_nothing_said_is_nobody_let_in(capsys: pytest.CaptureFixture[str]) -> No
     ],
 )
 def test_keys_mean_tokens(auth: dict[str, str], mode: str) -> None:
-    """They may come unencrypted from this machine only."""
+    """They may be fetched unencrypted from this machine only."""
     assert load_settings(auth=auth).auth.decided_mode == mode
 
 
@@ -56,7 +56,7 @@ def test_keys_mean_tokens(auth: dict[str, str], mode: str) -> None:
         ({"issuer": ""}, ["AUTH__ISSUER"]),
     ],
 )
-def test_what_cannot_be_meant_is_refused_in_one_line(auth: dict[str, str], words: list[str]) -> None:
+def test_contradictory_settings_are_refused_in_one_line(auth: dict[str, str], words: list[str]) -> None:
     with pytest.raises(SettingsError) as caught:
         load_settings(auth=auth)
     message = str(caught.value)

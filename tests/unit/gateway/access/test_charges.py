@@ -1,4 +1,4 @@
-"""What each kind of message costs whom."""
+"""The cost of each kind of message, and which limits it is charged to."""
 
 from collections.abc import Mapping
 
@@ -29,12 +29,12 @@ def test_every_kind_is_charged_to_the_address_the_subject_and_the_tenant(kind: K
     ]
 
 
-def test_a_session_asks_for_a_person_so_often() -> None:
+def test_a_session_may_ask_for_a_person_this_often() -> None:
     assert Charge("session", "shop/s", 1, 6) in tariff().here("handoff", ALICE)
     assert [charge.payer for charge in tariff().here("ask", ALICE)] == ["address"]
 
 
-def test_who_has_no_name_is_not_charged_by_it_and_no_limit_and_no_cost_are_no_charge() -> None:
+def test_a_client_without_a_name_a_missing_limit_and_a_zero_cost_charge_nothing() -> None:
     prices = tariff(tenant_per_minute=9)
     assert prices.here("ask", NOBODY) == []
     assert prices.shared("ask", NOBODY) == [Charge("tenant", "tenant", 1, 9)]
@@ -43,7 +43,7 @@ def test_who_has_no_name_is_not_charged_by_it_and_no_limit_and_no_cost_are_no_ch
     assert tariff({"feedback": 0}).here("feedback", ALICE) == []
 
 
-def test_no_subject_s_name_is_the_tenant_s_or_a_hand_off_s() -> None:
+def test_a_subjects_name_never_equals_that_of_a_tenant_or_a_hand_off() -> None:
     prices = tariff(tenant_per_minute=9)
     opened = [
         prices.opened("requested", ALICE),
@@ -57,11 +57,11 @@ def test_no_subject_s_name_is_the_tenant_s_or_a_hand_off_s() -> None:
 
 
 def test_nothing_costs_more_than_a_minutes_worth() -> None:
-    """Else it could never be had."""
+    """Otherwise it could never be charged."""
     assert tariff(subject_per_minute=5).shared("delete", ALICE) == [Charge("subject", "subject/alice", 5, 5)]
 
 
-def test_what_customers_ask_for_and_what_an_outage_brings_are_counted_apart() -> None:
+def test_hand_offs_by_customers_and_by_an_outage_are_counted_separately() -> None:
     prices = Tariff(QuotaSettings(), HandoffSettings(per_minute=3))
     asked_for, outage = Charge("tenant", "requested", 1, 3), Charge("tenant", "fallbacks", 1, 3)
     assert prices.opened("requested", NOBODY) == prices.opened("text", NOBODY) == [asked_for]
@@ -69,7 +69,7 @@ def test_what_customers_ask_for_and_what_an_outage_brings_are_counted_apart() ->
 
 
 @pytest.mark.parametrize("reason", ["text", "fallbacks"])
-def test_one_address_or_subject_leaves_the_others_their_part_of_the_people(reason: HandoffReason) -> None:
+def test_one_address_or_subject_cannot_use_up_the_tenants_hand_offs(reason: HandoffReason) -> None:
     prices, counts = Tariff(QuotaSettings(), HandoffSettings(per_minute=30)), LocalQuota()
 
     def taken(*callers: Caller) -> int:
@@ -85,5 +85,5 @@ def test_one_address_or_subject_leaves_the_others_their_part_of_the_people(reaso
     assert taken(Caller(SessionKey("shop", "last"), "one more", "192.0.2.9")) == 0, "the tenant's own limit"
 
 
-def test_without_a_limit_of_the_tenant_nobody_has_one() -> None:
+def test_without_a_tenant_limit_hand_offs_are_unlimited() -> None:
     assert Tariff(QuotaSettings(), HandoffSettings(per_minute=0)).opened("text", ALICE) == []

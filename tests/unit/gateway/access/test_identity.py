@@ -1,4 +1,4 @@
-"""A token says who asks, or is refused: no algorithm of its own choosing, no claim missing, no byte changed."""
+"""A token identifies the client or is refused: no algorithm of its own choice, no missing claim, no changed byte."""
 
 import dataclasses
 from typing import Any
@@ -48,13 +48,13 @@ def refusal(text: str, keys: KeySet = KEYS, rules: TokenRules = RULES, now: floa
 
 
 def written_otherwise() -> str:
-    """The last character of a signature has bits that decode to nothing: the same signature, written otherwise."""
+    """Return the same signature in another spelling: some bits of its last character decode to nothing."""
     alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
     return f"{_HEAD}.{_BODY}.{_SIGN[:-1]}{alphabet[alphabet.index(_SIGN[-1]) ^ 1]}"
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_good_token_says_who_asks_and_until_when(algorithm: Algorithm) -> None:
+def test_a_good_token_gives_the_subject_and_its_expiry(algorithm: Algorithm) -> None:
     assert check(token(algorithm)) == Identity("demo", "alice", (NOW_UNIX_S + 60) * 1_000)
 
 
@@ -191,7 +191,7 @@ def test_all_kinds_of_bad_tokens_are_refused(reliability: Reliability) -> None:
         token(headers={"kid": "rsa"}),  # the secret has no name, and is found under any
     ],
 )
-def test_what_a_token_says_besides_is_its_own_business(text: str) -> None:
+def test_unknown_claims_of_a_token_are_ignored(text: str) -> None:
     """Its audience may be one of several."""
     assert check(text).subject == "alice"
 
@@ -221,7 +221,7 @@ def test_a_token_without_key_id_is_checked_by_the_only_key_of_its_algorithm(algo
     assert refusal(unnamed, twice).code == "unauthorized"
 
 
-def test_a_key_that_may_be_among_those_that_cannot_be_read_is_worth_another_try() -> None:
+def test_a_key_that_may_be_among_unreadable_ones_is_retriable() -> None:
     known = KeySet(KEYS.keys, complete=False)
     error = refusal(token("RS256", headers={"kid": "new"}), known)
     assert (error.code, error.kind, error.retriable) == ("keys_unavailable", "server_error", True)
@@ -263,7 +263,7 @@ _GOOD = {algorithm: token(algorithm) for algorithm in ALGORITHMS}
 
 
 @given(st.text() | st.binary(max_size=200).map(b64) | st.lists(st.binary(max_size=60).map(b64)).map(".".join))
-def test_whatever_is_sent_is_refused_by_a_protocol_error(text: str) -> None:
+def test_any_token_is_accepted_or_refused_with_a_protocol_error(text: str) -> None:
     refusal(text)
 
 

@@ -1,4 +1,4 @@
-"""A fetch of keys that does not come to an end: nobody waits for it beyond its time, and there is one of it."""
+"""A fetch of keys that never ends: no caller waits longer than the timeout, and only one fetch runs."""
 
 import threading
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from tests.support.tokens import KEYS, NOW_UNIX_MS, RULES, token
 
 @dataclass
 class Fetches:
-    """In place of `read_keys`: each lasts until it may `end`."""
+    """Replaces `read_keys`: each fetch lasts until it may `end`."""
 
     begun: int = 0
     end: threading.Event = field(default_factory=threading.Event)
@@ -40,7 +40,7 @@ def reader() -> Jwks:
     return Jwks(source="https://keys.invalid/", gate=gate, timeout_s=0.01, cooldown_s=0)
 
 
-async def test_who_needs_the_keys_is_told_that_they_cannot_be_read(fetches: Fetches) -> None:
+async def test_a_caller_is_told_that_the_keys_cannot_be_read(fetches: Fetches) -> None:
     keys = reader()
     await keys.prepare(token("ES256"))
     with pytest.raises(ProtocolError) as caught:
@@ -49,8 +49,8 @@ async def test_who_needs_the_keys_is_told_that_they_cannot_be_read(fetches: Fetc
     fetches.end.set()
 
 
-async def test_the_next_who_comes_waits_for_the_same_fetch(fetches: Fetches) -> None:
-    """Else a server that never ends its headers would be given one thread after the other."""
+async def test_the_next_caller_waits_for_the_same_fetch(fetches: Fetches) -> None:
+    """Otherwise a server that never ends its headers would occupy one thread after the other."""
     keys = reader()
     for _ in range(3):
         await keys.prepare(token("ES256"))

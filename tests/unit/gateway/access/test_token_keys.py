@@ -1,4 +1,4 @@
-"""A JWKS gives public signature keys, each for one algorithm; whatever else stands in it is passed over."""
+"""A JWKS supplies public signature keys, each for one algorithm; all other entries are skipped."""
 
 import json
 from typing import Any
@@ -33,7 +33,7 @@ PASSED_OVER: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", PASSED_OVER)
-def test_what_is_no_public_signature_key_is_passed_over(name: str) -> None:
+def test_an_entry_that_is_no_public_signature_key_is_skipped(name: str) -> None:
     (key,) = parse_jwks(jwks(PASSED_OVER[name], jwk(ED, kid="good")))
     assert (key.algorithm, key.kid) == ("EdDSA", "good")
     with pytest.raises(ValueError, match="no RSA"):
@@ -45,7 +45,7 @@ def test_each_key_has_the_algorithm_of_its_kind() -> None:
 
 
 @pytest.mark.parametrize("fields", [{"use": "sig"}, {"key_ops": ["encrypt", "verify"]}, {"alg": "RS256"}])
-def test_a_key_that_says_it_is_for_signatures_is_taken(fields: dict[str, Any]) -> None:
+def test_a_key_marked_for_signatures_is_accepted(fields: dict[str, Any]) -> None:
     (key,) = parse_jwks(jwks(jwk(RSA, **fields)))
     assert key.algorithm == "RS256"
 
@@ -61,7 +61,7 @@ DEEP = b"[" * 100_000 + b"]" * 100_000
     ],
     ids=lambda data: repr(data[:20]),
 )
-def test_what_is_no_jwks_is_a_fault(data: bytes) -> None:
+def test_an_invalid_jwks_is_an_error(data: bytes) -> None:
     with pytest.raises(ValueError, match="JWKS"):
         parse_jwks(data)
 
@@ -72,7 +72,7 @@ def test_of_two_keys_with_one_name_the_first_counts() -> None:
     assert key.material.public_numbers() == RSA.public_key().public_numbers()
 
 
-def test_a_key_is_found_by_its_name_among_those_of_its_algorithm() -> None:
+def test_a_key_is_found_by_its_id_among_those_of_its_algorithm() -> None:
     keys = KeySet((secret_key(b"s"), *parse_jwks(jwks(jwk(RSA, kid="k"), jwk(EC, kid="k"), jwk(ED)))))
     for algorithm in ("RS256", "ES256"):
         found = keys.find(algorithm, "k")

@@ -1,5 +1,6 @@
-"""What cannot be taken is refused at once, with the reason and when to come back; what the workers cannot meet goes the
-light path at once."""
+"""A request over a limit is refused immediately with the reason and a time to retry; one that the workers cannot meet
+gets the fallback immediately.
+"""
 
 from collections import Counter
 from functools import partial
@@ -54,12 +55,12 @@ def test_one_more_than_fits_is_refused(
     assert (error.code, error.kind, error.retriable, error.retry_after_ms) == (code, kind, True, retry_after_ms)
 
 
-def test_the_last_that_fits_is_taken() -> None:
+def test_the_last_request_within_the_limit_is_accepted() -> None:
     check_inflight(LIMITS, inflight=99, of_connection=3, draining=False)
     check_length(10, 10)
 
 
-def test_an_input_that_is_too_long_is_told_by_how_much() -> None:
+def test_an_overlong_input_is_refused_with_its_excess() -> None:
     with pytest.raises(ProtocolError, match="has 11 tokens, 10 are allowed") as caught:
         check_length(10, 11)
     assert (caught.value.code, caught.value.param, caught.value.retriable) == ("input_too_long", "input", False)
@@ -91,7 +92,7 @@ def test_a_deadline_beyond_the_longest_is_refused() -> None:
     assert (caught.value.code, caught.value.param) == ("invalid_field", "deadline_ms")
 
 
-def test_the_limits_are_those_of_the_settings() -> None:
+def test_the_limits_come_from_the_settings() -> None:
     given = Settings()
     assert AdmissionLimits.of(given) == AdmissionLimits(
         max_inflight=given.gateway.max_inflight,
@@ -102,7 +103,7 @@ def test_the_limits_are_those_of_the_settings() -> None:
     )
 
 
-# --- whether the workers get it
+# --- requests that the workers get
 
 report = partial(builders.report, slots=8, running=8, service_ms=10.0)
 
@@ -112,14 +113,14 @@ def make_admission(**given: Any) -> Admission:
 
 
 def reported(first_token_ms: float) -> Admission:
-    """By one worker."""
+    """The report of one worker."""
     admission = make_admission()
     admission.fleet.observe(report(first_token_ms=first_token_ms), NOW)
     return admission
 
 
 def lights(admission: Admission, count: int, **asked: Any) -> list[FallbackReason | None]:
-    """What becomes of so many requests that are sent one after the other."""
+    """Return the outcomes of this many requests sent one after the other."""
     return [decide(admission, f"r{number}", **asked).fallback for number in range(count)]
 
 
@@ -141,8 +142,8 @@ def decide(
     )
 
 
-def test_a_hot_partition_is_refused_beside_idle_workers_and_no_other_is() -> None:
-    """The key decides which worker gets a request: that another one has nothing to do is of no use to it."""
+def test_only_requests_of_a_hot_partition_are_refused_while_workers_are_idle() -> None:
+    """The key decides which worker gets a request, so an idle other worker cannot take it."""
     admission = make_admission()
     admission.fleet.observe(report(name="busy", first_token_ms=60_000.0, partitions=(0, 2)), NOW)
     admission.fleet.observe(report(name="idle", first_token_ms=50.0, partitions=(1, 3)), NOW)
@@ -163,7 +164,7 @@ def test_without_a_report_every_request_goes_to_the_workers() -> None:
     assert decide(make_admission(), "r") == AdmissionDecision(fallback=None, eta_ms=None)
 
 
-def test_a_worker_that_does_not_say_how_long_it_takes_gets_its_requests() -> None:
+def test_a_worker_that_reports_no_duration_gets_its_requests() -> None:
     admission = make_admission()
     said = report(first_token_ms=60_000.0, partitions=(0,))
     admission.fleet.observe(msgspec.structs.replace(said, first_token_ms={"long": 60_000.0}), NOW)
@@ -172,14 +173,14 @@ def test_a_worker_that_does_not_say_how_long_it_takes_gets_its_requests() -> Non
     ] * 2
 
 
-def test_the_prediction_runs_from_the_receipt_and_what_was_sent_since_the_report_stands_before_the_next() -> None:
+def test_the_prediction_counts_from_the_receipt_and_includes_requests_sent_since_the_report() -> None:
     admission = reported(400.0)
     assert decide(admission, "r", waited=30.0) == AdmissionDecision(fallback=None, eta_ms=430.0)
     assert [decide(admission, f"r{number}").eta_ms for number in range(2)] == [410.0, 420.0]
 
 
-def test_what_cannot_be_met_goes_the_light_path() -> None:
-    """Beyond 1.25 times what is left of the first token's time, the time already spent counted; save one a second."""
+def test_a_request_that_cannot_be_met_gets_the_fallback() -> None:
+    """Beyond 1.25 times the time left until the first token; one request a second is sent all the same."""
     admission = reported(3_750.0)
     assert decide(admission, "r1").fallback is None
     assert decide(admission, "r2", waited=10.0, now=NOW).fallback is None  # tried against the prediction
@@ -188,7 +189,7 @@ def test_what_cannot_be_met_goes_the_light_path() -> None:
 
 
 def test_a_prediction_of_doom_is_put_to_the_test_once_a_second_and_bucket() -> None:
-    """Ten seconds of a hundred requests a second and bucket; the reports say that none can be met, the worker too."""
+    """Ten seconds of a hundred requests a second and bucket; the reports, and the worker, say that none can be met."""
     admission = make_admission()
     sent: Counter[Bucket] = Counter()
     for tick in range(1_000):
@@ -210,7 +211,7 @@ def test_a_wrong_prediction_recovers_with_the_next_report() -> None:
     assert decide(admission, "r").fallback is None
 
 
-def test_a_tenant_that_fills_the_slots_goes_without_for_the_others() -> None:
+def test_a_tenant_that_fills_the_slots_yields_to_others() -> None:
     """While another asks too, and as long as the slots are taken."""
     admission = reported(10.0)
     decide(admission, "small", tenant="small")
@@ -221,8 +222,8 @@ def test_a_tenant_that_fills_the_slots_goes_without_for_the_others() -> None:
     assert decide(admission, "r20", tenant="big").fallback is None
 
 
-def test_what_one_tenant_queues_is_not_counted_against_another() -> None:
-    """The workers give up the one's for the other's, whatever they predict."""
+def test_one_tenants_queue_is_not_counted_against_another() -> None:
+    """The workers give up one tenant's requests for the other's, whatever they predict."""
     admission = make_admission()
     for number in range(60):
         decide(admission, f"big{number}", tenant="big")
@@ -234,7 +235,7 @@ def test_what_one_tenant_queues_is_not_counted_against_another() -> None:
     assert decide(admission, "small too", tenant="small").fallback is None
 
 
-def test_who_waits_behind_what_it_has_queued_itself_is_owed_nothing() -> None:
+def test_a_tenant_behind_its_own_queue_gets_no_priority() -> None:
     """Even while slots are free."""
     admission = make_admission()
     decide(admission, "small", tenant="small")
@@ -253,7 +254,7 @@ def silence(admission: Admission, *, requests: int = 30) -> None:
         admission.release(f"silent{number}")  # by the fallback
 
 
-def test_workers_that_say_nothing_open_the_breaker_and_quick_probes_close_it() -> None:
+def test_silent_workers_open_the_breaker_and_fast_probes_close_it() -> None:
     """By default after twice the promise: six seconds here."""
     admission = make_admission()
     silence(admission)
@@ -268,7 +269,7 @@ def test_workers_that_say_nothing_open_the_breaker_and_quick_probes_close_it() -
     assert decide(admission, "r", now=probing + 100).fallback is None
 
 
-def test_probes_without_a_word_open_it_again() -> None:
+def test_probes_without_a_reply_open_it_again() -> None:
     admission = make_admission()
     silence(admission)
     decide(admission, "r", now=NOW + 6_030)
@@ -279,7 +280,7 @@ def test_probes_without_a_word_open_it_again() -> None:
 
 
 def test_a_probe_that_was_erased_and_is_asked_again_is_one_probe() -> None:
-    """Else the breaker would wait for the first one's word for ever."""
+    """Otherwise the breaker would wait for the first one's reply for ever."""
     admission = make_admission()
     silence(admission)
     decide(admission, "r", now=NOW + 6_030)
@@ -294,7 +295,7 @@ def test_a_probe_that_was_erased_and_is_asked_again_is_one_probe() -> None:
     assert admission.breaker.state is BreakerState.CLOSED
 
 
-def test_what_is_asked_again_is_late_by_its_own_time() -> None:
+def test_a_repeated_request_is_late_by_its_own_time() -> None:
     admission = make_admission()
     decide(admission, "r")
     admission.release("r")
@@ -327,7 +328,7 @@ def test_the_breakers_threshold_follows_the_promise(soft: int, threshold: int) -
         assert admission.breaker.state is state
 
 
-def test_a_word_is_waited_for_until_its_threshold_is_over() -> None:
+def test_a_reply_counts_as_late_only_after_its_threshold() -> None:
     admission = make_admission()
     for name in ("last moment", "silent"):
         decide(admission, name)
@@ -338,7 +339,7 @@ def test_a_word_is_waited_for_until_its_threshold_is_over() -> None:
     assert (admission.breaker.words, admission.breaker.late) == (2, 1)
 
 
-def test_only_the_first_word_on_a_request_counts_and_a_clock_that_is_set_back_makes_no_time_less_than_none() -> None:
+def test_only_the_first_reply_to_a_request_counts_and_a_reset_clock_gives_no_negative_time() -> None:
     admission = make_admission()
     for name in ("r", "set back"):
         decide(admission, name)
@@ -346,7 +347,7 @@ def test_only_the_first_word_on_a_request_counts_and_a_clock_that_is_set_back_ma
     assert [admission.note_first_reply(*word) for word in words] == [5, None, None, 0]
 
 
-def test_what_kafka_did_not_take_says_nothing_of_the_workers() -> None:
+def test_a_request_that_kafka_did_not_accept_says_nothing_about_the_workers() -> None:
     admission = make_admission()
     for number in range(30):
         decide(admission, f"r{number}")

@@ -1,4 +1,4 @@
-"""Whatever is asked, answered, erased and reported in whatever order, the books are right and nobody is kept out."""
+"""Requests, answers, erasures and reports in any order leave the counts right and exclude no client for ever."""
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -40,7 +40,7 @@ class AnyTraffic(RuleBasedStateMachine):
     @precondition(lambda self: self.silent - self.inflight)
     @rule(data=st.data(), bucket=st.sampled_from(BUCKETS))
     def ask_again(self, data: st.DataObject, bucket: Bucket) -> None:
-        """What was erased before a worker said a word, by the same name."""
+        """Repeat, under the same id, a request that was erased before a worker replied."""
         name = data.draw(st.sampled_from(sorted(self.silent - self.inflight)))
         self.silent.discard(name)
         self._ask(name, bucket)
@@ -82,7 +82,7 @@ class AnyTraffic(RuleBasedStateMachine):
                 assert owner.breaker._probes_out == sum(map(owner.breaker._counts, theirs))
 
     def teardown(self) -> None:
-        """Nothing is refused for ever: once all is answered and the workers are quick, a minute sets all right."""
+        """No refusal is permanent: once all is answered and the workers are fast, a minute resets everything."""
         for name in self.inflight:
             self.admission.release(name)
         for second in range(60):

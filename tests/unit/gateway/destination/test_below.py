@@ -1,4 +1,4 @@
-"""A request that the champion's workers give up goes down the ladder, as long as nothing of its answer was shown."""
+"""A request given up by the champion's workers goes down the ladder if none of its answer was shown."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ def last(connection: FakeConnection) -> Response:
     return response
 
 
-async def test_the_light_model_is_asked_the_same_by_its_own_version_and_its_answer_is_shown() -> None:
+async def test_the_light_model_gets_the_same_question_with_its_own_version_and_its_answer_is_shown() -> None:
     edge = laddered("light")
     connection = await given_up(edge)
     first, second = edge.asked
@@ -70,13 +70,13 @@ async def test_each_rung_is_asked_once_and_then_the_faq_answers() -> None:
     assert last(connection).source in {"faq", "busy"}
 
 
-async def test_a_held_rung_has_none_below_it() -> None:
+async def test_a_held_ladder_has_no_rung_below() -> None:
     edge = laddered("light")
     edge.move(State(rung=CHAMPION))
     assert last(await given_up(edge)).source in {"faq", "busy"}
 
 
-async def test_what_was_shown_stays_the_champions() -> None:
+async def test_shown_text_stays_the_champions() -> None:
     edge = laddered("light")
     connection = await edge.connect().say(SessionStart(session_id="s"))
     await connection.say(ResponseCreate(event_id="e", input="How long?"))
@@ -97,7 +97,7 @@ class OnceProducer(FakeProducer):
         return await super().enqueue(record)
 
 
-async def test_where_kafka_does_not_take_it_a_second_time_the_faq_answers() -> None:
+async def test_the_faq_answers_if_kafka_refuses_the_second_request() -> None:
     edge = laddered("light", producer=OnceProducer())
     connection = await given_up(edge)
     assert last(connection).source in {"faq", "busy"}

@@ -42,15 +42,17 @@ def half_open_it(breaker: Breaker, now: float = NOW) -> list[int | None]:
 
 
 @pytest.mark.parametrize(("quick", "late"), [(0, 19), (46, 4), (990, 10)])
-def test_one_more_late_word_than_the_p99_of_enough_words_opens_it(breaker: Breaker, quick: int, late: int) -> None:
-    """Of nineteen there is no P99, and among few a straggler is none; at 1,000 words ten late ones are the P99."""
+def test_one_late_reply_more_than_the_p99_of_enough_replies_opens_it(breaker: Breaker, quick: int, late: int) -> None:
+    """Nineteen have no P99, and one straggler among few does not count; at 1,000 replies the P99 allows ten
+    late ones.
+    """
     assert {word(breaker, THRESHOLD_MS) for _ in range(quick)} <= {BreakerState.CLOSED}
     assert {word(breaker, 1_501.0) for _ in range(late)} == {BreakerState.CLOSED}
     assert word(breaker, 1_501.0) is BreakerState.OPEN
     assert (breaker.words, breaker.late) == (quick + late + 1, late + 1)
 
 
-def test_what_left_the_window_is_forgotten(breaker: Breaker) -> None:
+def test_replies_outside_the_window_are_forgotten(breaker: Breaker) -> None:
     for _ in range(19):
         word(breaker, 9_000.0, NOW)
     assert word(breaker, 9_000.0, NOW + 30_000) is BreakerState.CLOSED
@@ -58,21 +60,21 @@ def test_what_left_the_window_is_forgotten(breaker: Breaker) -> None:
 
 
 @pytest.mark.parametrize(("later_ms", "left"), [(999, 1), (1_000, 2)])
-def test_a_thirtieth_of_the_window_is_forgotten_at_once(breaker: Breaker, later_ms: int, left: int) -> None:
-    """So what is remembered does not grow with the words."""
+def test_a_thirtieth_of_the_window_is_forgotten_at_a_time(breaker: Breaker, later_ms: int, left: int) -> None:
+    """So the memory does not grow with the replies."""
     for now in (NOW, NOW + later_ms, NOW + 30_000):
         word(breaker, 10.0, now)
     assert breaker.words == left
 
 
-def test_open_it_lets_nothing_through_for_its_time_and_then_only_the_probes(breaker: Breaker) -> None:
+def test_an_open_breaker_passes_nothing_for_its_time_and_then_only_probes(breaker: Breaker) -> None:
     open_it(breaker)
     assert not any(breaker.allows(NOW + later) for later in range(0, 5_000, 100))
     half_open_it(breaker)
     assert not breaker.allows(NOW + 60_000)
 
 
-def test_it_closes_when_every_probe_is_quick_and_begins_anew(breaker: Breaker) -> None:
+def test_it_closes_when_every_probe_is_fast_and_starts_over(breaker: Breaker) -> None:
     probes = half_open_it(breaker)
     states = [word(breaker, 1_200.0, NOW + 6_000, probe) for probe in probes]
     assert states == [BreakerState.HALF_OPEN, BreakerState.HALF_OPEN, BreakerState.CLOSED]
@@ -88,14 +90,14 @@ def test_closing_asks_more_than_staying_closed(breaker: Breaker) -> None:
     assert not breaker.allows(NOW + 6_001)
 
 
-def test_a_probe_that_never_left_is_made_up_for(breaker: Breaker) -> None:
+def test_a_probe_that_was_never_sent_is_replaced(breaker: Breaker) -> None:
     probe, *_ = half_open_it(breaker)
     breaker.withdraw(probe)
     assert breaker.allows(NOW + 6_000)
 
 
-def test_what_was_sent_before_it_opened_decides_nothing_now(breaker: Breaker) -> None:
-    """Nor does a probe of the time before."""
+def test_requests_sent_before_it_opened_decide_nothing_now(breaker: Breaker) -> None:
+    """Nor does a probe from an earlier opening."""
     old, *_ = half_open_it(breaker)
     word(breaker, 9_000.0, NOW + 6_000, old)
     assert breaker.allows(NOW + 11_000)
@@ -106,7 +108,7 @@ def test_what_was_sent_before_it_opened_decides_nothing_now(breaker: Breaker) ->
         assert word(breaker, 1.0, NOW + 11_500, probe) is BreakerState.HALF_OPEN
 
 
-def test_a_clock_that_is_set_back_keeps_it_neither_open_nor_closed(breaker: Breaker) -> None:
+def test_setting_the_clock_back_keeps_it_neither_open_nor_closed(breaker: Breaker) -> None:
     for _ in range(19):
         word(breaker, 9_000.0, NOW)
     word(breaker, 9_000.0, NOW - 3_600_000)
@@ -116,7 +118,7 @@ def test_a_clock_that_is_set_back_keeps_it_neither_open_nor_closed(breaker: Brea
 
 
 class AnyLoad(RuleBasedStateMachine):
-    """Requests and words in any order, beside the plainest model of the window that there is."""
+    """Requests and replies in any order, compared with the simplest model of the window."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -197,7 +199,7 @@ class AnyLoad(RuleBasedStateMachine):
 
     @invariant()
     def a_dead_fleet_is_noticed(self) -> None:
-        """Twenty late words within the window, nothing else: it cannot still be closed."""
+        """After twenty late replies within the window, and no others, it cannot be closed."""
         recent = [late for at, late in self.words if at > self.now - POLICY.window_ms * 0.9]
         if len(self.words) == len(recent) >= POLICY.fewest_words and all(recent):
             assert self.breaker.state is not BreakerState.CLOSED

@@ -55,7 +55,7 @@ def test_canary_and_control_get_their_halves_and_name_their_versions() -> None:
     assert destinations("canary", "control") == {Destination("canary", "new", 7), Destination("control", "old", 7)}
 
 
-def test_a_lane_without_live_workers_leaves_its_questions_to_the_champion() -> None:
+def test_questions_of_a_lane_without_live_workers_go_to_the_champion() -> None:
     assert destinations("control") == {Destination(CHAMPION, "old", 7), Destination("control", "old", 7)}
     assert destinations() == {Destination(CHAMPION, "old", 7)}
 

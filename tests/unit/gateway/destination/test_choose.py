@@ -1,4 +1,4 @@
-"""A request goes down the ladder by what each lane's workers report, and the price of a cold conversation counts."""
+"""A request goes down the ladder by the reports of each lane's workers, and the price of a cold conversation counts."""
 
 from dataclasses import dataclass, field
 
@@ -62,7 +62,7 @@ class Gateway:
 
 
 def outcome(where: Destination | Fallback) -> tuple[Lane, str | None]:
-    """Return the lane whose workers get a question, or were wanted, and why the fallback answers."""
+    """Return the lane that gets or was to get a question, and the reason of a fallback."""
     return (where.lane, None) if isinstance(where, Destination) else (where.wanted.lane, where.reason)
 
 
@@ -89,7 +89,7 @@ def test_the_first_rung_that_can_answer_in_time_gets_the_request(
     assert outcome(gateway.ask()) == (taken, reason)
 
 
-def test_a_light_model_that_is_in_time_only_for_a_conversation_it_knows_is_not_asked_another() -> None:
+def test_a_light_model_in_time_only_for_known_conversations_gets_no_other() -> None:
     gateway = Gateway()
     gateway.report(CHAMPION, LATE)
     gateway.report("light", 3_000.0)
@@ -117,9 +117,7 @@ def test_a_rollouts_requests_fall_back_in_their_own_lane(lane: Lane) -> None:
         ("faq", CHAMPION, "held"),
     ],
 )
-def test_where_an_operator_holds_the_ladder_that_rung_answers_or_the_faq(
-    hold: Rung, taken: Lane, reason: str | None
-) -> None:
+def test_on_a_held_ladder_that_rung_answers_or_the_faq(hold: Rung, taken: Lane, reason: str | None) -> None:
     gateway = Gateway()
     gateway.report(CHAMPION, LATE)
     gateway.report("light", 100.0)

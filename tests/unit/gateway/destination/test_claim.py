@@ -1,4 +1,6 @@
-"""Two gateways and one Redis: a conversation moves only at rest, and all that is said of a question follows it."""
+"""Two gateways and one Redis: a conversation moves only while it has no open question, and all its messages follow the
+question.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -91,7 +93,7 @@ async def end(edge: Edge, event_id: str) -> None:
     await settled()
 
 
-async def test_a_first_question_goes_to_the_worker_with_time_and_the_next_follows_its_kv(
+async def test_a_first_question_goes_to_a_free_worker_and_the_next_follows_its_kv(
     edges: tuple[Edge, Edge],
 ) -> None:
     one, two = edges
@@ -106,7 +108,7 @@ async def test_a_first_question_goes_to_the_worker_with_time_and_the_next_follow
     assert partitions(two)[-1] not in {AWAY, None}
 
 
-async def test_a_question_names_those_that_are_open_at_any_gateway_and_none_that_has_ended(
+async def test_a_question_lists_the_open_ones_of_any_gateway_and_no_ended_one(
     edges: tuple[Edge, Edge],
 ) -> None:
     one, two = edges
@@ -120,7 +122,7 @@ async def test_a_question_names_those_that_are_open_at_any_gateway_and_none_that
     assert open_beside(two)[-1] == ["b", "c"]
 
 
-async def test_without_redis_a_question_names_those_that_are_open_at_its_gateway(
+async def test_without_redis_a_question_lists_the_open_ones_of_its_gateway(
     edges: tuple[Edge, Edge], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = edges
@@ -162,7 +164,7 @@ async def test_without_redis_a_worker_that_lacks_the_version_is_not_asked_while_
     assert (one == [HOME]) == (lacking != (HOME,))
 
 
-async def test_an_end_is_known_at_once_though_redis_releases_the_question_late(
+async def test_an_end_is_known_immediately_even_if_redis_releases_the_question_late(
     edges: tuple[Edge, Edge], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, _ = edges
@@ -181,7 +183,7 @@ async def test_an_end_is_known_at_once_though_redis_releases_the_question_late(
 async def test_a_cancelled_question_is_open_until_its_worker_has_ended_it(
     edges: tuple[Edge, Edge], monkeypatch: pytest.MonkeyPatch, hears: bool
 ) -> None:
-    """Its turn is written by the worker: whether later prompts have it must not depend on when they are made."""
+    """The worker writes its turn: whether later prompts include it must not depend on when they are built."""
     monkeypatch.setattr(claim, "_CANCEL_HEARD_S", 60.0 if hears else 0.05)
     one, two = edges
     client = await ask(one, "a")
@@ -198,7 +200,7 @@ async def test_a_cancelled_question_is_open_until_its_worker_has_ended_it(
     assert open_beside(two)[-1] == ["b", "c"]
 
 
-async def test_a_question_goes_behind_an_open_one_at_whichever_gateway(edges: tuple[Edge, Edge]) -> None:
+async def test_a_question_goes_behind_an_open_one_of_any_gateway(edges: tuple[Edge, Edge]) -> None:
     one, two = edges
     slow_at(HOME, one, two)
     client = await ask(one, "a")
@@ -209,7 +211,7 @@ async def test_a_question_goes_behind_an_open_one_at_whichever_gateway(edges: tu
     assert partitions(two) == [AWAY]
 
 
-async def test_a_cancel_and_an_adoption_go_where_the_question_is(edges: tuple[Edge, Edge]) -> None:
+async def test_a_cancel_and_an_adoption_follow_the_question(edges: tuple[Edge, Edge]) -> None:
     one, two = edges
     slow_at(HOME, one, two)
     client = await ask(one, "a")
@@ -223,7 +225,7 @@ async def test_a_cancel_and_an_adoption_go_where_the_question_is(edges: tuple[Ed
     assert set(notices) == {AWAY}
 
 
-async def test_without_redis_the_hash_decides_but_for_what_is_open_here(
+async def test_without_redis_the_hash_decides_except_for_questions_open_here(
     edges: tuple[Edge, Edge], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = edges
@@ -241,7 +243,7 @@ async def test_without_redis_the_hash_decides_but_for_what_is_open_here(
     assert partitions(two) == [HOME]
 
 
-async def test_a_request_of_another_service_goes_home_unless_a_customers_question_is_open(
+async def test_another_services_request_goes_to_its_home_partition_unless_a_customers_question_is_open(
     edges: tuple[Edge, Edge],
 ) -> None:
     one, two = edges
@@ -255,7 +257,7 @@ async def test_a_request_of_another_service_goes_home_unless_a_customers_questio
     assert await follow(order, TOPICS.requests("short")) == AWAY
 
 
-async def test_a_question_names_no_request_of_a_service_whose_end_no_gateway_sees(edges: tuple[Edge, Edge]) -> None:
+async def test_a_question_lists_no_service_request_whose_end_no_gateway_sees(edges: tuple[Edge, Edge]) -> None:
     one, two = edges
     order = settle(ChatRequest(id="service", session_id="s", tenant="demo", input="hi"), DEFAULTS, now_unix_ms())
     await two.serving.claims.follow(order, TOPICS.requests("short"))
@@ -263,7 +265,7 @@ async def test_a_question_names_no_request_of_a_service_whose_end_no_gateway_see
     assert (partitions(one), open_beside(one)) == ([HOME], [[]])
 
 
-async def test_it_moves_by_the_deadline_where_the_gateway_that_asked_is_dead(edges: tuple[Edge, Edge]) -> None:
+async def test_a_conversation_of_a_dead_gateway_may_move_after_the_deadline(edges: tuple[Edge, Edge]) -> None:
     places: Places = edges[0].places
     claimed = [
         await places.claim(SESSION, name, wanted, staying=(), now_unix_ms=now, until_unix_ms=now + 4_000)
@@ -278,7 +280,7 @@ async def test_an_erased_place_is_not_written_again(edges: tuple[Edge, Edge]) ->
     assert await places.claim(SESSION, "a", 1, staying=None, now_unix_ms=0, until_unix_ms=1) == (1, "new", ())
 
 
-async def test_a_question_that_a_fault_has_refused_holds_its_conversation_no_longer(edges: tuple[Edge, Edge]) -> None:
+async def test_a_question_refused_by_a_fault_no_longer_blocks_its_conversation(edges: tuple[Edge, Edge]) -> None:
     one, _ = edges
     slow_at(HOME, one)
     client = await ask(one, "a")

@@ -1,4 +1,4 @@
-"""When a request that is sent now would get its first token, by what the workers said and what was sent since."""
+"""The predicted first token of a request sent now, from the workers' reports and the requests sent since."""
 
 from dataclasses import dataclass
 
@@ -40,7 +40,7 @@ def test_of_the_workers_of_a_bucket_the_soonest_counts_and_is_believed(fleet: Fl
 
 
 @pytest.mark.parametrize(("running", "waiting", "free"), [(1, 0, 3), (1, 2, 1)])
-def test_free_slots_take_in_what_was_sent_without_a_queue(fleet: Fleet, running: int, waiting: int, free: int) -> None:
+def test_free_slots_absorb_requests_without_a_queue(fleet: Fleet, running: int, waiting: int, free: int) -> None:
     fleet.observe(report(slots=4, running=running, waiting=waiting), NOW)
     for _ in range(free):
         send(fleet, "short", NOW)
@@ -49,14 +49,14 @@ def test_free_slots_take_in_what_was_sent_without_a_queue(fleet: Fleet, running:
     assert eta_ms(fleet, "short", NOW) == 150.0
 
 
-def test_time_works_off_what_was_ahead_and_no_more(fleet: Fleet) -> None:
+def test_elapsed_time_reduces_the_queue_and_no_more(fleet: Fleet) -> None:
     """The queue of 400 ms melts; the request's own 100 ms do not."""
     fleet.observe(report(first_token_ms=500.0, backlog_ms=400.0), NOW)
     assert [eta_ms(fleet, "short", NOW + later) for later in (0, 150, 400, 2_000)] == [500.0, 350.0, 100.0, 100.0]
 
 
-def test_a_new_report_counts_what_was_sent_before_it(fleet: Fleet) -> None:
-    """What was sent just before is not in it yet."""
+def test_a_new_report_replaces_the_requests_sent_before_it(fleet: Fleet) -> None:
+    """Requests sent just before it are not included yet."""
     fleet.observe(report(), NOW)
     for sent_unix_ms in (NOW + 100, NOW + 200, NOW + 480):
         send(fleet, "short", sent_unix_ms)
@@ -64,7 +64,7 @@ def test_a_new_report_counts_what_was_sent_before_it(fleet: Fleet) -> None:
     assert eta_ms(fleet, "short", NOW + 500) == 250.0
 
 
-def test_a_silent_worker_is_forgotten_though_others_report_on(fleet: Fleet) -> None:
+def test_a_silent_worker_is_forgotten_although_others_report(fleet: Fleet) -> None:
     fleet.observe(report(), NOW)
     assert eta_ms(fleet, "short", NOW + TTL_MS) is not None
     assert eta_ms(fleet, "short", NOW + TTL_MS + 1) is None
@@ -74,7 +74,7 @@ def test_a_silent_worker_is_forgotten_though_others_report_on(fleet: Fleet) -> N
     assert (len(fleet), fleet.slots) == (1, 4)
 
 
-def test_a_leaving_worker_is_forgotten_at_once(fleet: Fleet) -> None:
+def test_a_leaving_worker_is_forgotten_immediately(fleet: Fleet) -> None:
     fleet.observe(report("w1"), NOW)
     fleet.observe(report("w2", first_token_ms=700.0), NOW)
     assert fleet.forget("w1")
@@ -89,7 +89,7 @@ def test_a_workers_clock_that_is_off_makes_no_report_stale_or_fresh_for_ever(fle
     assert eta_ms(fleet, "short", NOW + TTL_MS + 1) is None
 
 
-def test_a_gateways_clock_that_is_set_back_keeps_no_dead_worker(fleet: Fleet) -> None:
+def test_setting_a_gateways_clock_back_keeps_no_dead_worker(fleet: Fleet) -> None:
     fleet.observe(report(), NOW)
     assert eta_ms(fleet, "short", NOW - 3_600_000) is None
     fleet.observe(report(unix_ms=NOW), NOW - 3_600_000)
@@ -97,14 +97,14 @@ def test_a_gateways_clock_that_is_set_back_keeps_no_dead_worker(fleet: Fleet) ->
 
 
 @pytest.mark.parametrize("partition", [None, 7])
-def test_where_nobody_reads_the_partition_the_soonest_counts(fleet: Fleet, partition: int | None) -> None:
-    """In a rebalance, and of a worker that does not say what it reads."""
+def test_for_a_partition_without_reader_the_soonest_worker_counts(fleet: Fleet, partition: int | None) -> None:
+    """This happens in a rebalance, and with a worker that does not report its partitions."""
     fleet.observe(report("w1", first_token_ms=9_000.0, partitions=[0]), NOW)
     fleet.observe(report("w2", first_token_ms=80.0), NOW)
     assert eta_ms(fleet, "short", NOW, partition) == 80.0
 
 
-def test_the_worker_that_reads_the_partition_counts_with_what_was_sent_to_it_alone(fleet: Fleet) -> None:
+def test_a_partitions_reader_counts_with_the_requests_sent_to_it(fleet: Fleet) -> None:
     fleet.observe(report("w1", first_token_ms=9_000.0, partitions=[0, 2]), NOW)
     fleet.observe(report("w2", first_token_ms=80.0, partitions=[1, 3]), NOW)
     assert [eta_ms(fleet, "short", NOW, partition) for partition in range(4)] == [9_000.0, 80.0] * 2
@@ -113,8 +113,8 @@ def test_the_worker_that_reads_the_partition_counts_with_what_was_sent_to_it_alo
     assert [eta_ms(fleet, "long", NOW, partition) for partition in range(2)] == [9_000.0, 580.0]
 
 
-def test_a_partition_is_of_whoever_said_so_last(fleet: Fleet) -> None:
-    """A worker that has not noticed yet what it lost goes on saying so."""
+def test_a_partition_belongs_to_the_worker_that_reported_it_last(fleet: Fleet) -> None:
+    """A worker that has not noticed its loss continues to report the partition."""
     old, new = report("old", partitions=[0, 1]), report("new", first_token_ms=700.0, partitions=[1])
     for each in (old, new, old):
         fleet.observe(each, NOW)
@@ -171,7 +171,7 @@ class Told:
 
 
 class AnyFleet(RuleBasedStateMachine):
-    """Workers report, leave and fall silent, requests are sent: each is told the time that the definition says."""
+    """Workers report, leave and fall silent, requests are sent: each prediction equals the definition's."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What admission learns from the replies."""
+"""Admission's conclusions from the replies."""
 
 import pytest
 
@@ -14,7 +14,7 @@ from tests.support.builders.gateway import R1, delta, done
 
 
 def admission_gate() -> AdmissionGate:
-    """It has sent one request to the workers, at 0 ms."""
+    """A gate that has sent one request to the workers, at 0 ms."""
     keeper = AdmissionGate(LaneAdmissions(AdmissionPolicy()))
     deadline = Deadline(first_token_unix_ms=200, deadline_unix_ms=1_000)
     decision = keeper.admissions.of(CHAMPION).decide(
@@ -24,8 +24,8 @@ def admission_gate() -> AdmissionGate:
     return keeper
 
 
-def test_a_workers_first_word_is_measured_and_a_gateways_own_end_in_the_log_says_nothing() -> None:
-    """Else a fallback would pass for the word of a worker that hangs."""
+def test_a_workers_first_reply_is_measured_and_a_gateways_own_end_in_the_log_is_not() -> None:
+    """Otherwise a fallback would count as the reply of a worker that hangs."""
     keeper, words = admission_gate(), list[int]()
     for reply in (done("Within 5 days.", origin="gateway"), delta("Hi"), done("Hi")):
         keeper.note_reply(reply, 50)
@@ -37,7 +37,7 @@ def report(name: str) -> WorkerReport:
     return builders.report(name, unix_ms=int(now_unix_ms()))
 
 
-def test_a_worker_is_told_of_when_it_comes_and_when_it_leaves(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_workers_arrival_and_departure_are_logged(capsys: pytest.CaptureFixture[str]) -> None:
     """Once each, however often it reports."""
     keeper = admission_gate()
     for said in (report("w1"), report("w1"), report("w1"), None, None):
@@ -46,7 +46,7 @@ def test_a_worker_is_told_of_when_it_comes_and_when_it_leaves(capsys: pytest.Cap
     assert (told.count("worker_found"), told.count("worker_left")) == (1, 1)
 
 
-def test_who_falls_silent_is_told_of_though_others_report_on(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_silent_worker_is_logged_although_others_report(capsys: pytest.CaptureFixture[str]) -> None:
     keeper = admission_gate()
     keeper.update_worker("w1", report("w1"))
     later = now_unix_ms() + 10_000

@@ -1,4 +1,4 @@
-"""The ladder: one rung at a time, down in seconds, up in minutes, and always to somebody who can answer."""
+"""The ladder moves one rung at a time, down in seconds, up in minutes, and always to a lane that can answer."""
 
 from dataclasses import dataclass, field
 
@@ -22,7 +22,7 @@ class Gateway:
     now: float = 0.0
 
     def ask(self, live: set[Step], places: set[Step], *, after_ms: float = 0.0) -> Step | None:
-        """Return the lane that takes a request; the `places` are the lanes that could answer it in time."""
+        """Return the lane that gets a request; `places` are the lanes that could answer it in time."""
         self.now += after_ms
         ladder = self.ladder
         taken = next((lane for lane in ladder.offers(live) if lane in places), None)
@@ -43,7 +43,7 @@ asked = st.tuples(lanes, lanes, st.floats(0, 70_000))
 
 
 @given(st.lists(asked, max_size=60), st.none() | st.sampled_from(("champion", "light", "cpu", "faq")))
-def test_whatever_happens_the_ladder_keeps_its_word(
+def test_the_ladder_keeps_its_promises_in_any_history(
     requests: list[tuple[set[Step], set[Step], float]], hold: Rung | None
 ) -> None:
     gateway = Gateway()
@@ -60,7 +60,7 @@ def test_whatever_happens_the_ladder_keeps_its_word(
             continue
         if live:
             assert taken in live | {None}
-            assert (taken is None) == (not able)  # the FAQ, where nobody else can
+            assert (taken is None) == (not able)  # the FAQ, if no lane can answer
         below = [lane for lane in able if STEPS.index(lane) >= STEPS.index(level)]
         assert not below or taken == below[0]  # no rung is skipped that could answer
         if ladder.level != level:
@@ -96,7 +96,7 @@ def test_the_level_does_not_rise_while_the_rung_above_has_no_place_for_many() ->
     assert gateway.ladder.level == "light"
 
 
-def test_after_minutes_without_a_question_it_rises_a_rung_too() -> None:
+def test_after_minutes_without_a_question_it_rises_one_rung() -> None:
     gateway = Gateway()
     gateway.fall()
     for after_ms, level in ((POLICY.rise_ms - 1, "light"), (POLICY.rise_ms, CHAMPION), (2 * POLICY.rise_ms, CHAMPION)):
@@ -104,7 +104,7 @@ def test_after_minutes_without_a_question_it_rises_a_rung_too() -> None:
         assert gateway.ladder.level == level
 
 
-def test_it_falls_one_rung_at_a_time_and_to_no_rung_without_workers() -> None:
+def test_it_falls_one_rung_at_a_time_and_never_to_a_rung_without_workers() -> None:
     gateway = Gateway()
     for _ in range(9):
         gateway.ask({CHAMPION}, set(), after_ms=1_000)
@@ -114,7 +114,7 @@ def test_it_falls_one_rung_at_a_time_and_to_no_rung_without_workers() -> None:
     assert gateway.ladder.level == "cpu"
 
 
-def test_a_conversation_is_cold_on_a_lower_rung_until_it_was_answered_there() -> None:
+def test_a_conversation_is_cold_on_a_lower_rung_until_answered_there() -> None:
     gateway = Gateway()
     assert not gateway.ladder.is_cold(SESSION, CHAMPION)
     assert gateway.ladder.is_cold(SESSION, "light")
@@ -124,6 +124,6 @@ def test_a_conversation_is_cold_on_a_lower_rung_until_it_was_answered_there() ->
     assert gateway.ladder.is_cold(SESSION, "light")
 
 
-def test_without_any_live_worker_the_champions_topic_keeps_the_request() -> None:
+def test_without_any_live_worker_the_champions_topic_gets_the_request() -> None:
     assert Ladder().offers(set()) == [CHAMPION]
     assert Ladder().offers({"light"}) == ["light"]

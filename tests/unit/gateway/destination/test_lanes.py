@@ -1,4 +1,4 @@
-"""No lane's workers count for another's requests."""
+"""A lane's workers count only for its own requests."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from tests.unit.gateway.destination.test_admission import decide
 
 
 def lanes(**first_token_ms: float) -> LaneAdmissions:
-    """One worker a lane, which predicts so much and reads partition 0."""
+    """One worker per lane, which predicts this and reads partition 0."""
     admissions = LaneAdmissions(AdmissionPolicy())
     names: dict[str, Lane] = {"champion": CHAMPION, "canary": "canary", "light": "light"}
     for name, ms in first_token_ms.items():
@@ -19,7 +19,7 @@ def lanes(**first_token_ms: float) -> LaneAdmissions:
     return admissions
 
 
-def test_a_lane_is_live_while_a_worker_of_it_reports() -> None:
+def test_a_lane_is_live_while_one_of_its_workers_reports() -> None:
     admissions = lanes(champion=50.0, canary=50.0)
     live = [admissions.is_live(lane, "short", NOW) for lane in (CHAMPION, "canary", "light")]
     assert live == [True, True, False]
@@ -45,7 +45,7 @@ def test_a_lane_is_live_for_the_versions_that_its_workers_have(lane: Lane) -> No
         assert set(fleet.waits("short", now, revision)) == asked, revision
 
 
-def test_a_worker_that_changes_its_lane_is_not_known_in_the_one_before() -> None:
+def test_a_worker_that_changes_lanes_is_removed_from_the_previous_one() -> None:
     admissions = lanes(champion=50.0)
     assert [admissions.observe(report("champion", lane="canary"), NOW) for _ in range(2)] == [True, False]
     assert not admissions.is_live(CHAMPION, "short", NOW)
@@ -54,12 +54,12 @@ def test_a_worker_that_changes_its_lane_is_not_known_in_the_one_before() -> None
 
 def test_each_lane_is_judged_by_its_own_workers() -> None:
     admissions = lanes(champion=60_000.0, canary=50.0)
-    decide(admissions.of(CHAMPION), "probe")  # one in a while goes against the prediction
+    decide(admissions.of(CHAMPION), "probe")  # one at intervals is sent despite the prediction
     assert decide(admissions.of(CHAMPION), "r1").fallback == "infeasible"
     assert decide(admissions.of("canary"), "r2") == AdmissionDecision(None, 50.0)
 
 
-def test_a_lane_whose_words_are_late_closes_itself_alone() -> None:
+def test_a_lane_with_late_replies_opens_only_its_own_breaker() -> None:
     admissions = lanes(champion=50.0, canary=50.0)
     for number in range(40):
         for lane, took_ms in ((CHAMPION, 10.0), ("canary", 60_000.0)):
@@ -77,7 +77,9 @@ def test_a_lane_is_abandoned_from_its_last_workers_end_until_another_reports() -
     admissions = lanes(champion=50.0, canary=50.0)
     assert admissions.abandoned() == set()
     admissions.expire(NOW + 3_001)
-    assert admissions.abandoned() == {"canary"}, "the champion's are nobody else's, and the light lane was never used"
+    assert admissions.abandoned() == {"canary"}, (
+        "the champion's workers count for no other lane, and the light lane was never used"
+    )
     admissions.add_used({"light"})
     admissions.observe(report("canary", lane="canary"), NOW + 4_000)
     assert admissions.abandoned() == {"light"}

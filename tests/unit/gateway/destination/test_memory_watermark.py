@@ -47,7 +47,7 @@ def test_it_sheds_at_92_and_refuses_at_95_percent_of_the_budget_and_ends_two_per
 
 
 @given(RESIDENT, st.integers(1, BUDGET), LEVELS)
-def test_a_mark_once_reached_is_heeded_whatever_was_before(resident: int, budget: int, was: MemoryLevel) -> None:
+def test_each_watermark_takes_effect_from_any_state(resident: int, budget: int, was: MemoryLevel) -> None:
     level = memory_level(resident, budget, was)
     if resident >= REFUSE_AT * budget:
         assert level is MemoryLevel.REFUSING
@@ -67,7 +67,7 @@ def test_more_memory_is_never_a_lower_level(one: int, other: int, was: MemoryLev
     st.integers(BUDGET * 88 // 100, BUDGET * 98 // 100),
     st.lists(st.integers(-BUDGET // 101, BUDGET // 101), max_size=50),
 )
-def test_a_level_that_was_reached_stands_while_memory_moves_by_a_hundredth(resident: int, moves: list[int]) -> None:
+def test_a_level_does_not_change_while_memory_moves_by_a_hundredth(resident: int, moves: list[int]) -> None:
     """Up it may go by such a step, and then it stays there."""
     level = memory_level(resident, BUDGET, MemoryLevel.NORMAL)
     seen = {level}
@@ -89,12 +89,12 @@ def keeper(percent: int) -> AdmissionGate:
 
 
 @pytest.mark.parametrize(("percent", "reason"), [(91, None), (92, "memory"), (96, "memory")])
-def test_from_the_first_mark_on_the_fallback_answers_at_once(percent: int, reason: str | None) -> None:
+def test_above_the_first_watermark_the_fallback_answers_immediately(percent: int, reason: str | None) -> None:
     where = choose(make_entry().question("short"), TO_CHAMPION, keeper(percent).view(0))
     assert where == (TO_CHAMPION if reason is None else Fallback("memory", TO_CHAMPION))
 
 
-def test_from_the_second_mark_on_a_request_is_refused_with_when_to_come_back() -> None:
+def test_above_the_second_watermark_a_request_is_refused_with_a_time_to_retry() -> None:
     limits = AdmissionLimits.of(Settings())
     for percent in (0, 94):
         keeper(percent).check_room(limits, inflight=0, of_connection=0)
@@ -105,19 +105,19 @@ def test_from_the_second_mark_on_a_request_is_refused_with_when_to_come_back() -
     assert error.retry_after_ms
 
 
-def test_who_refuses_is_not_ready_and_says_why() -> None:
+def test_a_refusing_gateway_is_not_ready_and_says_why() -> None:
     assert [memory(percent).missing() for percent in (0, 94)] == [None, None]
     assert memory(97).missing() == "970 of 1000 MiB are in use: new connections are refused"
 
 
 async def test_without_a_budget_nothing_is_watched() -> None:
-    """It returns at once, and the level stays."""
+    """The check returns immediately, and the level stays."""
     watch = MemoryWatch(0)
     await watch.watch()
     assert watch.level is MemoryLevel.NORMAL
 
 
-async def test_a_process_without_a_file_descriptor_left_is_watched_on(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_process_without_free_file_descriptors_is_still_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_watch, "_WATCH_S", 0)
     watch = MemoryWatch(BUDGET)
     watching = asyncio.create_task(watch.watch())

@@ -1,5 +1,6 @@
-"""One worker of twenty that hangs or dies costs its own customers the model, and nobody else: in virtual time, with the
-gateway's own admission."""
+"""One worker of twenty that hangs or dies costs only its own customers the model: in virtual time, with the gateway's
+own admission.
+"""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -27,8 +28,9 @@ MOVED_MS = (16_000.0, 17_000.0)
 
 @dataclass
 class Fleetful:
-    """`hangs`: the sick one stands still from `BEGIN_MS` to `OVER_MS`, and keeps its partition; else it is gone, and
-    its group shares the partitions out anew within `MOVED_MS`."""
+    """With `hangs` the sick worker stops from `BEGIN_MS` to `OVER_MS` and keeps its partition; otherwise it is gone,
+    and its group reassigns the partitions within `MOVED_MS`.
+    """
 
     hangs: bool
     admission: Admission = field(default_factory=lambda: Admission(AdmissionPolicy()))
@@ -85,30 +87,30 @@ class Fleetful:
 
     @property
     def others_lost(self) -> float:
-        """The share of those whose own worker was well that the FAQ answered."""
+        """Return the share of FAQ answers among customers of healthy workers."""
         others = {light: number for (sick, light), number in self.lights.items() if not sick}
         return 1 - others[None] / sum(others.values())
 
 
-def test_one_that_hangs_is_switched_off_and_no_other() -> None:
+def test_only_the_hanging_worker_is_cut_off() -> None:
     fleet = Fleetful(hangs=True)
     fleet.run()
     assert fleet.others_lost <= 0.01
-    assert fleet.lights[True, "breaker"] >= 100, "most of its customers have the FAQ at once"
+    assert fleet.lights[True, "breaker"] >= 100, "most of its customers get the FAQ immediately"
     assert fleet.waited <= 60, "the others find out that it hangs, and that it still does"
     assert fleet.late_lights == {None: fleet.late_lights.total()}
     assert fleet.admission.fleet.open_breakers() == {}
 
 
-def test_one_that_is_killed_takes_nobody_with_it_while_its_partitions_move() -> None:
+def test_a_killed_worker_affects_no_other_while_its_partitions_move() -> None:
     fleet = Fleetful(hangs=False)
     fleet.run()
     assert fleet.others_lost <= 0.01
     assert fleet.late_lights == {None: fleet.late_lights.total()}
 
 
-def test_where_most_are_late_all_are_switched_off() -> None:
-    """Also of whom it is not known who reads them."""
+def test_if_most_workers_are_late_all_are_cut_off() -> None:
+    """This includes partitions whose reader is unknown."""
     admission = Admission(AdmissionPolicy())
     deadline = Deadline.after(NOW, first_token_ms=SOFT_MS, whole_ms=5_000)
     for number in range(30):

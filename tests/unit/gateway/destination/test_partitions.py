@@ -1,4 +1,6 @@
-"""A conversation goes where its first text comes soonest, and never while an earlier question of it may be answered."""
+"""A conversation goes to the partition with the soonest first text, and never while an earlier question of it may be
+answered.
+"""
 
 from dataclasses import replace
 
@@ -19,23 +21,23 @@ WAITS = st.dictionaries(st.integers(0, 7), st.builds(lambda warm, cold: Wait(war
         (0, {}, None, Claimed(0, "hash")),
         (0, {0: IDLE, 1: IDLE}, None, Claimed(0, "hash")),
         (0, {0: BUSY, 1: IDLE}, None, Claimed(1, "slack")),
-        (2, {1: IDLE, 3: IDLE}, None, Claimed(3, "slack")),  # nobody may be asked at home
+        (2, {1: IDLE, 3: IDLE}, None, Claimed(3, "slack")),  # its home partition may get no questions
         (0, {0: IDLE, 1: Wait(150.0, 250.0)}, 1, Claimed(1, "kv")),
         (0, {0: IDLE, 1: BUSY}, 1, Claimed(0, "moved")),
-        (0, {0: Wait(100.0, 1_900.0), 1: BUSY}, 1, Claimed(1, "kv")),  # there it would be computed anew
+        (0, {0: Wait(100.0, 1_900.0), 1: BUSY}, 1, Claimed(1, "kv")),  # its KV would be computed again there
         (0, {0: IDLE, 1: BUSY}, 1, Claimed(1, "pinned")),
         (0, {0: IDLE}, 1, Claimed(0, "moved")),
-        (0, {}, 1, Claimed(1, "kv")),  # in a rebalance nothing moves
+        (0, {}, 1, Claimed(1, "kv")),  # no conversation moves in a rebalance
     ],
 )
-def test_it_goes_where_its_first_text_comes_soonest(
+def test_a_conversation_goes_to_the_partition_with_the_soonest_first_text(
     home: int, waits: dict[int, Wait], last: int | None, chosen: Claimed
 ) -> None:
     assert offer(home, waits).to(last, pinned=chosen.why == "pinned") == chosen
 
 
 @given(home=st.integers(0, 7), waits=WAITS, last=st.none() | st.integers(0, 7), pinned=st.booleans())
-def test_it_moves_only_where_nothing_holds_it_and_that_pays(
+def test_a_conversation_moves_only_if_unblocked_and_faster_elsewhere(
     home: int, waits: dict[int, Wait], last: int | None, pinned: bool
 ) -> None:
     chosen = offer(home, waits).to(last, pinned=pinned)

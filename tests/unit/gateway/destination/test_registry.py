@@ -44,7 +44,7 @@ async def ask(edge: Edge, event_id: str) -> tuple[str, str | None, int | None]:
     return topics[-1], asked.revision, asked.epoch
 
 
-async def test_a_request_goes_to_its_lane_until_it_is_rolled_back() -> None:
+async def test_a_request_goes_to_its_lane_until_the_rollback() -> None:
     edge = with_canary(Edge())
     edge.move(TO_CANARY)
     assert await ask(edge, "e1") == (TOPICS.requests("short", "canary"), "new", 1)
@@ -84,7 +84,7 @@ async def test_a_canary_that_has_not_loaded_the_version_is_not_asked() -> None:
     assert await ask(edge, "e1") == (TOPICS.requests("short"), "old", 1)
 
 
-async def test_a_canary_without_workers_and_a_state_to_come_change_nothing() -> None:
+async def test_a_canary_without_workers_and_a_future_state_change_nothing() -> None:
     edge = Edge()
     edge.move(TO_CANARY)
     assert await ask(edge, "e1") == (TOPICS.requests("short"), "old", 1)
@@ -94,7 +94,7 @@ async def test_a_canary_without_workers_and_a_state_to_come_change_nothing() -> 
     assert await ask(edge, "e1") == (TOPICS.requests("short"), None, None)
 
 
-async def test_the_question_of_an_adopted_answer_is_read_in_its_lane(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_question_of_an_adopted_answer_is_read_from_its_lane(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = with_canary(Edge()), Edge(partition=1)
     first.move(TO_CANARY)
     client = await first.connect().say(START, ResponseCreate(event_id="e", input="How do I return an item?"))
@@ -107,7 +107,7 @@ async def test_the_question_of_an_adopted_answer_is_read_in_its_lane(monkeypatch
     assert read[0][1:] == (TOPICS.requests("short", "canary"), Place(0, 1))
 
 
-async def test_the_inbox_asks_the_champion_since_no_gateway_observes_its_answers() -> None:
+async def test_the_inbox_uses_the_champion_because_no_gateway_observes_its_answers() -> None:
     bench = Bench()
     bench.registry.apply(Move(state=TO_CANARY, author="t", reason="r", unix_ms=0))
     bench.admissions.observe(report("w", lane="canary", revisions=("new",)), now_unix_ms())
@@ -118,7 +118,7 @@ async def test_the_inbox_asks_the_champion_since_no_gateway_observes_its_answers
 
 
 def test_requests_are_counted_by_versions_that_the_registry_has() -> None:
-    """Others are one series together: nobody knows how many there are."""
+    """Other tenants share one series, because their number is unbounded."""
     registry = Registry()
     report = Report(registry, LaneAdmissions(AdmissionPolicy()), Ladder())
     version = Version(name="v", model="m", model_revision="r", manifest_sha256="0")

@@ -1,4 +1,6 @@
-"""Who holds much more than the others gets no more when the slots are taken; nobody else is ever held back for it."""
+"""A tenant with many more requests than others gets no more once the slots are full; no other tenant is ever held back
+for it.
+"""
 
 from collections import Counter
 
@@ -15,7 +17,7 @@ SLOTS = 8
 
 
 def holding(*held: tuple[str, int]) -> TenantShares:
-    """Tenants that have asked at least once, and how many requests of theirs the workers have."""
+    """Tenants that have asked at least once, with the number of their requests at the workers."""
     shares = TenantShares()
     for tenant, count in held:
         for _ in range(max(1, count)):
@@ -37,17 +39,19 @@ def holding(*held: tuple[str, int]) -> TenantShares:
         ({**dict.fromkeys("abcdefghijklmnopqrstuvwxyz", 1), "new": 0}, SLOTS, set(), set()),
     ],
 )
-def test_who_fills_the_slots_gets_no_more_and_who_has_little_is_owed_what_another_queues(
+def test_a_tenant_that_fills_the_slots_gets_no_more_and_a_small_one_has_priority(
     held: dict[str, int], slots: int, too_much: set[str], owed: set[str]
 ) -> None:
-    """Where all have alike nobody is owed: else many small tenants could go round the limit that protects workers."""
+    """If all have equal shares none has priority: otherwise many small tenants could bypass the limit that protects
+    workers.
+    """
     shares = holding(*held.items())
     assert {tenant for tenant in held if shares.has_too_much(tenant, slots)} == too_much
     assert {tenant for tenant in held if shares.is_owed(tenant)} == owed
 
 
-def test_beside_a_flood_that_is_held_back_who_asks_now_and_then_is_not() -> None:
-    """Though it happens to hold the most: the flood has what the others leave it."""
+def test_an_occasional_tenant_next_to_a_held_back_flood_is_not_held_back() -> None:
+    """It may have the most requests, because the flood gets only what the others leave."""
     shares = holding(("flood", 1), ("a", 1), ("b", 1), ("c", 1), ("d", 1), ("e", 1), ("f", 1), ("g", 0))
     for _ in range(500):
         shares.record_question("flood", NOW)
@@ -56,7 +60,7 @@ def test_beside_a_flood_that_is_held_back_who_asks_now_and_then_is_not() -> None
 
 
 @pytest.mark.parametrize(("times_ms", "counts"), [((60_001,), True), ((60_001, 120_002), False), ((120_001,), False)])
-def test_a_flood_counts_for_the_minute_after_it_too_and_is_forgotten_after_two_at_most(
+def test_a_flood_counts_for_the_minute_after_it_and_is_forgotten_after_two_at_most(
     times_ms: tuple[int, ...], counts: bool
 ) -> None:
     shares = holding(("was", 3), ("a", 1), ("b", 1), ("c", 1), ("d", 1))
@@ -86,7 +90,7 @@ def test_a_clock_that_is_set_does_no_harm(set_by_ms: float) -> None:
 
 
 class Definition:
-    """What has too much and who is owed, by the words of the module: all is counted anew each time."""
+    """The held-back and prioritised tenants by the module's definition, counted from scratch each time."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, float]] = []
@@ -124,8 +128,9 @@ class Definition:
 
 
 class AnyTenants(RuleBasedStateMachine):
-    """Requests of a few tenants come and end in any order: what is counted along the way is what the definition says.
-    Each that is not held back is taken."""
+    """Requests of a few tenants start and end in any order: incremental counts equal the definition's. Each request
+    that is not held back is accepted.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -157,7 +162,7 @@ class AnyTenants(RuleBasedStateMachine):
     @precondition(lambda self: self.by_words.open)
     @rule(data=st.data(), tenant=st.sampled_from("abcd"))
     def take_again(self, data: st.DataObject, tenant: str) -> None:
-        """A request is counted once, whoever it is of."""
+        """A request is counted once, whatever its tenant."""
         self.take(data.draw(st.sampled_from(sorted(self.by_words.open))), tenant)
 
     @precondition(lambda self: self.by_words.open)
@@ -165,7 +170,7 @@ class AnyTenants(RuleBasedStateMachine):
     def end(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(sorted(self.by_words.open)))
         del self.by_words.open[name]
-        for _ in range(2):  # an end that is told twice counts once
+        for _ in range(2):  # a repeated end counts once
             self.shares.release(name)
 
     @invariant()
@@ -178,8 +183,8 @@ TestAnyTenants = AnyTenants.TestCase
 
 
 @given(st.integers(2, 10), st.lists(st.sampled_from(["flood", "other", "end"]), max_size=300))
-def test_a_flood_never_takes_the_last_slot_from_others_that_ask(num_tenants: int, events: list[str]) -> None:
-    """However the others come and go, what the flood gets ends below the slots that are kept free of it."""
+def test_a_flood_never_takes_the_last_slot_from_other_tenants(num_tenants: int, events: list[str]) -> None:
+    """However the others start and end, the flood stays below the slots reserved from it."""
     shares = TenantShares()
     open_: list[tuple[str, str]] = []
     for number in range(num_tenants - 1):

@@ -17,7 +17,7 @@ REFERENCE = {"type": "item_reference", "id": f"msg_{1:024x}.csomebody"}
 
 
 def slow(work: Callable[..., Awaitable[Any]], ended: list[float]) -> Callable[..., Awaitable[Any]]:
-    """Return the work, after which the clock stands later; `ended` has when."""
+    """Return a step that moves the clock forward; `ended` has the time after it."""
 
     async def done(*args: Any, **options: Any) -> Any:
         result, began = await work(*args, **options), now_unix_ms()
@@ -35,7 +35,7 @@ class Keys:
 
 
 @pytest.mark.parametrize("door", ["chat", "responses", "ai_sdk", "ai_sdk_socket", "grpc_respond"])
-async def test_time_that_a_token_takes_is_the_questions(door: str) -> None:
+async def test_a_tokens_check_counts_towards_the_questions_deadline(door: str) -> None:
     edge, keys, ended = Edge(), Keys(), list[float]()
     keys.prepare = slow(keys.prepare, ended)  # type: ignore[method-assign, assignment]
     edge.gateway.jwks = keys  # type: ignore[assignment]
@@ -46,7 +46,7 @@ async def test_time_that_a_token_takes_is_the_questions(door: str) -> None:
         await answer_all(edge, asking)
 
 
-async def test_time_that_named_answers_take_is_the_questions(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lookup_of_named_answers_counts_towards_the_questions_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     edge, ended = Edge(), list[float]()
     monkeypatch.setattr("gateway.doors.openai.stored._LOOK_S", 0.0)
     monkeypatch.setattr(edge.history, "turns", slow(edge.history.turns, ended))

@@ -102,7 +102,7 @@ async def grpc_respond(edge: Edge, gate: TokenGate | None, named: dict[str, str]
 
 @asynccontextmanager
 async def grpc_chat(edge: Edge, gate: TokenGate | None, named: dict[str, str]) -> AsyncIterator[Ask]:
-    """An asker goes on with the session that it was given."""
+    """Each asker continues its own session."""
     sessions = dict[str, str]()
     async with serving(edge, gate) as client:
 
@@ -151,7 +151,7 @@ async def websocket(edge: Edge, gate: TokenGate | None, named: dict[str, str]) -
 
 @asynccontextmanager
 async def chatwoot(edge: Edge, gate: TokenGate | None, named: dict[str, str]) -> AsyncIterator[Ask]:
-    """An asker is a conversation; each posting has a delivery of its own. The text is the answer's id."""
+    """An asker is a conversation; each post has its own delivery id. The text is the answer's id."""
     del gate
     taken = list[Any]()
 
@@ -190,7 +190,7 @@ DOORS: dict[str, Door] = {
 
 
 async def answer_all(edge: Edge, *answers: "asyncio.Future[str]") -> list[str]:
-    """Have each open question answered by its id; return what the askers were told."""
+    """Answer each open question with its id; return what the askers received."""
     for asked in edge.asked:
         if edge.gateway.inflight.get(asked.id) is not None:
             await answer(edge, asked.id, asked.id, asked=asked)
@@ -218,12 +218,12 @@ async def test_two_askers_of_the_same_words_have_nothing_in_common(
         assert await answer_all(edge, first, second) == [asked.id for asked in edge.asked]
         assert edge.cancelled == []
         assert edge.asked[0].session_id != edge.asked[1].session_id
-        # A retry by the first asker gets its own first answer, and nothing is asked again.
+        # A retry by the first asker gets its own first answer, and no question is asked again.
         if mark == KEY or door != "grpc_respond":  # the mark is the gRPC library's own: no client can write it
             assert await ask(one, "a", mark or RETRY) == edge.asked[0].id
             assert await ask(other, "b", mark or RETRY) == edge.asked[1].id
     assert len(edge.asked) == 2
-    # `None` has the worker read what is remembered: of a session that no other asker can reach.
+    # `None` makes the worker read from history: of a session that no other asker can reach.
     assert all(not asked.turns for asked in edge.asked)
 
 
@@ -249,7 +249,7 @@ async def test_clients_that_are_charged_as_one_share_no_conversation(
 
 
 @pytest.mark.parametrize("door", ["chat", "responses", "grpc_respond"])
-async def test_keys_are_told_apart_to_their_last_character(door: str) -> None:
+async def test_keys_are_distinguished_to_their_last_character(door: str) -> None:
     edge, sender = Edge(), {"x-forwarded-for": "192.0.2.1"}
     async with DOORS[door](edge, None, {}) as ask:
         asking = list[asyncio.Future[str]]()
@@ -269,7 +269,7 @@ def computed_names(body: bytes) -> set[str]:
 
 @pytest.mark.parametrize("mark", [{}, KEY], ids=["unmarked", "key"])
 @pytest.mark.parametrize("path", ["/chat/completions", "/responses"])
-async def test_no_name_can_be_computed_from_what_was_sent(path: str, mark: dict[str, str]) -> None:
+async def test_no_session_id_can_be_computed_from_the_request(path: str, mark: dict[str, str]) -> None:
     edge, body = Edge(), json.dumps(completion(WORDS, input=WORDS, **SHARED)).encode()
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=door_of(edge).app()), base_url=BASE) as client:
         asking = asyncio.ensure_future(client.post(path, content=body, headers=mark))
@@ -278,8 +278,8 @@ async def test_no_name_can_be_computed_from_what_was_sent(path: str, mark: dict[
     assert edge.asked[0].session_id not in computed_names(body)
 
 
-async def test_open_answer_is_not_taken_by_anothers_retry_and_its_conversation_not_by_anothers_id() -> None:
-    """The other asker goes on, cancels and erases by all that it has: its own response."""
+async def test_an_open_answer_and_its_conversation_cannot_be_taken_by_another_asker() -> None:
+    """The other asker continues, cancels and erases with its own response id."""
     edge, bodies = Edge(), {"model": "replyline", "input": WORDS, "background": True}
     one, other = {"x-forwarded-for": "192.0.2.1"}, {"x-forwarded-for": "192.0.2.2"}
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=door_of(edge).app()), base_url=BASE) as client:
@@ -321,7 +321,7 @@ async def test_same_words_in_one_conversation_do_not_cost_more_each_time() -> No
 
 @pytest.mark.parametrize("door", ["chat", "responses"])
 async def test_two_customers_of_one_server_have_two_conversations(door: str) -> None:
-    """A shop's server has one token and one address. Its SDK's retry takes no open answer when it fits two."""
+    """A shop's server has one token and one address. A retry of its SDK gets no open answer if it matches two."""
     edge, shop = Edge(), tokens.bearer_of("shop")
     async with DOORS[door](edge, tokens.gate(), SHARED) as ask:
         asking = [asyncio.ensure_future(ask(shop, name, {})) for name in ("a", "b")]

@@ -46,7 +46,7 @@ def app_of(door: str, edge: Edge) -> ASGIApp:
 
 
 @pytest.mark.parametrize(("door", "method", "path"), PATHS)
-async def test_bad_token_is_charged_and_its_key_looked_for(door: str, method: str, path: str) -> None:
+async def test_a_bad_token_is_charged_before_its_key_is_fetched(door: str, method: str, path: str) -> None:
     edge, keys = Edge(), Keys()
     edge.gateway.jwks = keys  # type: ignore[assignment]
     headers = {"authorization": "Bearer a.b.c", "x-forwarded-for": ADDRESS}

@@ -15,8 +15,8 @@ _STEPS = st.lists(
 
 
 @given(_STEPS)
-def test_it_calls_at_the_last_moment_that_was_set(steps: list[tuple[int, str, int]]) -> None:
-    """As a timer that is made anew each time would."""
+def test_the_timer_fires_at_the_last_moment_set(steps: list[tuple[int, str, int]]) -> None:
+    """Like a timer that is recreated each time."""
     called, wanted = run_at_once(_run(steps))
     assert called == wanted
 

@@ -1,4 +1,4 @@
-"""A question that names no conversation gets a random one; a retry by the same sender gets that of its first try."""
+"""A question without a conversation id gets a random one; a retry by the same sender gets that of its first try."""
 
 import pytest
 
@@ -39,14 +39,14 @@ def test_marked_retry_is_found_by_sender_and_body_for_two_minutes(
     assert (names.name(sender, RETRY, question, NOW + after_ms) == first) is found
 
 
-def test_marked_retry_takes_none_of_several_first_tries_with_its_words() -> None:
+def test_a_marked_retry_takes_none_of_several_equal_first_tries() -> None:
     """A shop's server asks for all its customers by one token."""
     names = own()
     firsts = {names.name("shop", FIRST, QUESTION, NOW) for _ in range(2)}
     assert names.name("shop", RETRY, QUESTION, NOW) not in firsts
 
 
-def test_retry_of_a_retry_is_found_though_its_first_try_came_to_another_gateway() -> None:
+def test_a_retry_of_a_retry_is_found_although_its_first_try_went_to_another_gateway() -> None:
     names = own()
     assert names.name("a", RETRY, QUESTION, NOW) == names.name("a", RETRY, QUESTION, NOW + 1)
 
@@ -70,7 +70,7 @@ def test_key_gives_the_same_name_at_every_gateway_with_the_secret(
     assert (here == there) is same
 
 
-def test_key_of_another_question_is_refused_and_keeps_its_name_over_a_windows_end() -> None:
+def test_a_key_of_another_question_is_refused_and_keeps_its_id_across_a_window() -> None:
     names, window_end = own(), (NOW // 600_000 + 1) * 600_000
     first = names.name("a", KEYED, QUESTION, window_end - 1)
     assert names.name("a", KEYED, QUESTION, window_end) == first

@@ -1,4 +1,4 @@
-"""What comes to the inbox is in a bucket or in the dead letters before it is committed, whatever is wrong with it."""
+"""An inbox record is in a bucket or among the dead letters before it is committed, whatever is wrong with it."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -36,7 +36,7 @@ TOPICS = TopicNames()
 
 @dataclass
 class FakeProducer:
-    """Refuses the first so many records of each topic."""
+    """Refuses the first records of each topic, this many."""
 
     refusals: dict[str, list[Exception]] = field(default_factory=dict)
     published: list[Outgoing] = field(default_factory=list)
@@ -131,7 +131,7 @@ def ids(records: list[Outgoing]) -> list[str]:
     return [msgspec.msgpack.decode(out.value or b"", type=ChatRequest).id for out in records]
 
 
-async def test_what_the_broker_did_not_take_is_tried_again_before_anything_is_committed(
+async def test_records_that_the_broker_refused_are_retried_before_the_commit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A dead letter too: else it is in no bucket and in no dead letter, and done."""
@@ -155,7 +155,7 @@ async def test_poison_is_set_aside_and_its_neighbours_are_forwarded() -> None:
     assert bench.committed == {(TOPICS.inbox, 0): 4}
 
 
-async def test_what_is_too_large_even_for_a_dead_letter_leaves_its_place_and_size() -> None:
+async def test_a_record_too_large_for_a_dead_letter_leaves_its_offset_and_size() -> None:
     bench = Bench()
     too_large = ProtocolError("record_too_large", "chat.requests.short takes no record of this size")
     bench.producer.refusals = {TOPICS.requests("short"): [too_large], TOPICS.dead_letters: [too_large]}
@@ -166,7 +166,7 @@ async def test_what_is_too_large_even_for_a_dead_letter_leaves_its_place_and_siz
     assert letter.value == b""
 
 
-async def test_the_copy_says_the_same_in_its_headers_as_in_its_value() -> None:
+async def test_the_copys_headers_agree_with_its_value() -> None:
     bench = Bench()
     headers = {"reply-topic": b"chat.replies.crm", "reply-partition": b"3", "foreign": b"x"}
     await bench.forward(Record(TOPICS.inbox, 0, 0, b"k", packed(tenant="shop"), headers))
@@ -177,7 +177,7 @@ async def test_the_copy_says_the_same_in_its_headers_as_in_its_value() -> None:
     assert (copy.headers["ce_id"], copy.headers["foreign"], copy.key) == (b"r1", b"x", b"shop/s1")
 
 
-async def test_what_comes_by_the_inbox_is_asked_too() -> None:
+async def test_inbox_requests_count_towards_demand() -> None:
     bench = Bench()
     await bench.forward(record(0), record(1, b"poison"))
     asked = bench.admissions.demand.asked()
@@ -186,7 +186,7 @@ async def test_what_comes_by_the_inbox_is_asked_too() -> None:
     }
 
 
-async def test_of_one_session_nothing_is_forwarded_before_what_came_before_it() -> None:
+async def test_records_of_one_session_are_forwarded_in_order() -> None:
     """A long input is counted on a thread; a short one behind it is not counted at all."""
     bench, counter = Bench(), SlowTokenizer()
     router = bench.router
@@ -205,8 +205,8 @@ async def test_of_one_session_nothing_is_forwarded_before_what_came_before_it() 
     assert [ids([out]) for out in bench.producer.published] == [["r2"], ["r0"], ["r1"]]
 
 
-async def test_who_is_refused_is_told_where_an_answer_would_have_gone() -> None:
-    """An input that is too long, a record that contradicts itself, one that is no request."""
+async def test_a_refused_client_gets_its_end_on_its_reply_topic() -> None:
+    """An overlong input, a contradictory record, an invalid request."""
     bench = Bench()
     long = "word " * 2_000
     await bench.forward(record(0, packed(id="r0", input=long)), record(1), record(2, ce_id=b"other"))
@@ -229,7 +229,7 @@ async def test_an_end_that_did_not_get_through_is_published_again() -> None:
     assert bench.committed == {(TOPICS.inbox, 0): 1}
 
 
-async def test_whoever_names_a_topic_that_is_not_there_is_told_nowhere() -> None:
+async def test_a_client_that_names_a_missing_topic_gets_no_end() -> None:
     bench = Bench()
     bench.producer.refusals = {TOPICS.external_replies: [ProtocolError("unknown_topic", "no such topic")]}
     await bench.forward(record(0, packed(id="r0", input="word " * 2_000)))
@@ -237,7 +237,7 @@ async def test_whoever_names_a_topic_that_is_not_there_is_told_nowhere() -> None
     assert bench.committed == {(TOPICS.inbox, 0): 1}
 
 
-async def test_what_is_read_again_while_it_is_forwarded_is_forwarded_once() -> None:
+async def test_a_record_read_again_during_its_forwarding_is_forwarded_once() -> None:
     bench = Bench()
     bench.forwarding.process([record(0)])
     await bench.forward(record(0), record(1))

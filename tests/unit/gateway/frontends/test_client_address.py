@@ -1,4 +1,4 @@
-"""A client is charged by its own address, which nobody else's header can change."""
+"""A client is charged by its own address, which no other client's header can change."""
 
 from ipaddress import ip_network
 
@@ -74,7 +74,7 @@ def test_the_last_address_that_no_trusted_proxy_has_is_charged(peer: str, forwar
         ("/run/socket", [], ""),
     ],
 )
-def test_own_address_is_empty_if_other_clients_may_have_it(peer: str, forwarded: list[str], own: str) -> None:
+def test_an_address_that_several_clients_may_share_is_not_charged(peer: str, forwarded: list[str], own: str) -> None:
     assert client_address(peer, forwarded, TRUSTED).own == own
 
 
@@ -85,12 +85,12 @@ def test_a_client_that_its_proxy_does_not_name_is_limited() -> None:
 
 
 @pytest.mark.parametrize(("peer", "is_so"), [(PROXY, True), (CLIENT, False), ("::ffff:10.0.0.9", True), ("", False)])
-def test_who_is_a_proxy_is_told_by_its_network(peer: str, is_so: bool) -> None:
+def test_a_proxy_is_recognised_by_its_network(peer: str, is_so: bool) -> None:
     assert is_trusted(peer, TRUSTED) is is_so
 
 
 @pytest.mark.parametrize("network", ["nowhere", "10.0.0.1/8", "10.0.0.0/40"])
-def test_what_is_no_network_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch, network: str) -> None:
+def test_an_invalid_network_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch, network: str) -> None:
     monkeypatch.setenv("REPLYLINE_GATEWAY__TRUSTED_PROXIES", f"fd00::/8,{network}")
     with pytest.raises(SettingsError) as refusal:
         load_settings()
@@ -100,6 +100,6 @@ def test_what_is_no_network_is_refused_in_one_line(monkeypatch: pytest.MonkeyPat
     )
 
 
-def test_networks_of_both_kinds_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_networks_of_both_ip_versions_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REPLYLINE_GATEWAY__TRUSTED_PROXIES", "10.0.0.0/8,fd00::/8")
     assert load_settings().gateway.trusted_proxies == (ip_network("10.0.0.0/8"), ip_network("fd00::/8"))

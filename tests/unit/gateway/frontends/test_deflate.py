@@ -37,7 +37,7 @@ def opened() -> Opened:
 @pytest.mark.parametrize(
     ("deflate", "compression", "agreed"), [(True, "deflate", 1), (True, None, 0), (False, "deflate", 0)]
 )
-async def test_frames_are_compressed_where_both_sides_want_it(
+async def test_frames_are_compressed_if_both_sides_agree(
     opened: Opened, deflate: bool, compression: str | None, agreed: int
 ) -> None:
     async with opened(deflate=deflate, compression=compression) as socket:

@@ -1,4 +1,4 @@
-"""A base address that ends in a slash, or in another `/v1`, leads where it should."""
+"""A base address that ends in a slash, or in another `/v1`, leads to the same paths."""
 
 import pytest
 
@@ -28,5 +28,5 @@ from gateway.frontends.paths import plain_path
         ("/chatter", "/chatter"),
     ],
 )
-def test_a_path_is_read_without_what_base_addresses_add(path: str, plain: str) -> None:
+def test_path_prefixes_added_by_base_addresses_are_ignored(path: str, plain: str) -> None:
     assert plain_path(path) == plain

@@ -1,4 +1,4 @@
-"""The page's files: whole once, and after that only where they have changed."""
+"""The page's files are sent completely once, and later only after a change."""
 
 from http import HTTPStatus
 
@@ -17,7 +17,7 @@ def get(path: str, *tags: str) -> Response | None:
 
 
 @pytest.mark.parametrize("path", ["/", "/widget/replyline-chat.js?v=2"])
-def test_a_browser_that_has_a_file_is_not_sent_it_again(path: str) -> None:
+def test_a_browser_with_a_current_file_gets_304(path: str) -> None:
     first = get(path)
     assert first is not None
     assert first.status_code == HTTPStatus.OK
@@ -33,7 +33,7 @@ def test_a_browser_that_has_a_file_is_not_sent_it_again(path: str) -> None:
         assert again.headers["Content-Security-Policy"] == first.headers["Content-Security-Policy"]
 
 
-def test_another_version_of_a_file_and_a_file_that_is_not_there() -> None:
+def test_a_changed_file_is_sent_and_a_missing_one_is_404() -> None:
     changed = get("/", '"another"')
     assert changed is not None
     assert changed.status_code == HTTPStatus.OK

@@ -1,4 +1,6 @@
-"""A socket's side of the gateway: who does not read is known at once, and a hello that is being checked is not late."""
+"""The gateway's side of a socket: a client that does not read is noticed immediately, and a hello being checked is not
+late.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -37,7 +39,7 @@ class Transport:
 
 
 class Socket:
-    """Its client says this, and then nothing more."""
+    """The client sends this, and then nothing more."""
 
     def __init__(self, *said: str) -> None:
         self.protocol = ServerProtocol(state=State.OPEN)
@@ -67,7 +69,7 @@ def goodbye(size: int) -> SessionClosing:
     return SessionClosing(reason="x" * size, reconnect_after_ms=1)
 
 
-def test_who_does_not_take_a_great_message_is_congested_by_that_message() -> None:
+def test_a_client_that_does_not_read_a_large_message_is_congested_by_it() -> None:
     socket, congested = Socket(), dict[WebSocketConnection, None]()
     connection = connected(socket, congested)
     connection.put(goodbye(10))
@@ -81,7 +83,7 @@ def test_who_does_not_take_a_great_message_is_congested_by_that_message() -> Non
     assert not congested
 
 
-def test_what_waits_is_written_once_the_client_has_taken_the_rest() -> None:
+def test_waiting_messages_are_written_once_the_client_has_read_the_rest() -> None:
     socket, congested = Socket(), dict[WebSocketConnection, None]()
     connection = connected(socket, congested)
     for _ in range(2):
@@ -95,7 +97,7 @@ def test_what_waits_is_written_once_the_client_has_taken_the_rest() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.0, 6.0])
-def test_who_takes_nothing_of_one_message_is_too_slow_in_time(seconds: float) -> None:
+def test_a_client_that_reads_nothing_of_one_message_is_too_slow_in_time(seconds: float) -> None:
     front = frontend()
     connection = connected(Socket(), front._congested)
     connection.put(goodbye(10_000))
@@ -105,7 +107,7 @@ def test_who_takes_nothing_of_one_message_is_too_slow_in_time(seconds: float) ->
     assert front._is_too_slow(connection, 100.0 + seconds) is (seconds > 5)
 
 
-async def test_where_memory_is_short_who_takes_nothing_is_closed_without_another_message(
+async def test_with_little_memory_a_client_that_reads_nothing_is_closed_without_a_message(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(websocket, "_RELIEVE_S", 0)
@@ -132,7 +134,7 @@ def test_a_client_that_reads_is_never_congested() -> None:
     assert not congested
 
 
-async def test_a_fault_in_one_clients_round_sends_that_one_away_and_reaches_the_others(
+async def test_a_fault_in_one_clients_round_closes_that_client_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(websocket, "_SWEEP_S", 0.0)
@@ -156,7 +158,7 @@ async def test_a_fault_in_one_clients_round_sends_that_one_away_and_reaches_the_
     assert [socket.closes for socket in sockets] == [[], [CloseCode.INTERNAL], []]
 
 
-async def test_what_cannot_be_written_does_not_keep_a_connection_from_being_closed(
+async def test_unwritten_data_does_not_prevent_a_close(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def unsendable(*_: object, **__: object) -> None:

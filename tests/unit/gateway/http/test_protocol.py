@@ -21,7 +21,7 @@ UPGRADE: Final = (
 
 
 class Wire:
-    """A transport whose other end reads nothing."""
+    """A transport whose peer reads nothing."""
 
     def __init__(self, peer: str = CLIENT) -> None:
         self.peer, self.written, self.reads, self.ended = peer, bytearray(), True, ""
@@ -82,7 +82,7 @@ def connect(sockets: OpenSockets, peer: str = CLIENT, *, head_s: float = 60, unr
 
 
 async def send(wire: Wire, data: bytes, limit: int = 4_000_000) -> int:
-    """Send what the gateway takes of this, again and again; return how much that was."""
+    """Send as much as the gateway accepts, repeatedly; return how much that was."""
     sent = 0
     while data and sent < limit and wire.reads and not wire.ended:
         wire.protocol.data_received(data)
@@ -167,7 +167,7 @@ async def test_a_client_that_reads_nothing_is_cut_off() -> None:
     [b"", HEAD, HEAD + b"\r\n", HEAD + b"\r\nG", HEAD + b"Upgrade: websocket\r\n", CHUNKED + b"2"],
     ids=["nothing", "half a head", "nothing more", "a byte of a second", "half an upgrade", "half a body"],
 )
-async def test_a_head_that_does_not_come_ends_its_connection(begun: bytes) -> None:
+async def test_a_missing_request_head_closes_its_connection(begun: bytes) -> None:
     wire = connect(OpenSockets(spare=10), head_s=0)
     await send(wire, begun, 1)
     for _ in range(5):
@@ -176,7 +176,7 @@ async def test_a_head_that_does_not_come_ends_its_connection(begun: bytes) -> No
 
 
 @pytest.mark.parametrize(("request_bytes", "taken"), [(HEAD + b"\r\n", 200), (UPGRADE % b"", 101)])
-async def test_one_connection_too_many_of_an_address_is_refused_and_another_address_is_answered(
+async def test_a_connection_over_an_addresss_limit_is_refused_and_another_address_answered(
     request_bytes: bytes, taken: int
 ) -> None:
     sockets = OpenSockets(most=100, spare=2)
@@ -190,7 +190,7 @@ async def test_one_connection_too_many_of_an_address_is_refused_and_another_addr
     assert status(other) == taken
 
 
-async def test_one_connection_too_many_behind_a_proxy_is_refused_by_its_client_s_address() -> None:
+async def test_behind_a_proxy_the_limit_counts_by_the_clients_address() -> None:
     sockets = OpenSockets(most=100, spare=2, proxies=(ip_network("10.0.0.0/8"),))
     answered = []
     for number in range(12):

@@ -1,4 +1,4 @@
-"""A gateway's report says what a rollout's controller has to know of it."""
+"""A gateway's report has the data that a rollout's controller needs."""
 
 import asyncio
 from typing import Any
@@ -42,7 +42,7 @@ async def reported(admissions: LaneAdmissions, ladder: Ladder) -> DemandReport:
     return found
 
 
-async def test_a_gateway_that_is_well_reports_its_epoch_and_the_champions_rung() -> None:
+async def test_a_healthy_gateway_reports_its_epoch_and_the_champions_rung() -> None:
     found = await reported(LaneAdmissions(AdmissionPolicy()), Ladder())
     assert (found.epoch, found.rung, found.breakers) == (7, "champion", ())
 

@@ -1,4 +1,4 @@
-"""Another gateway's log is read from where an adopted answer begins, once for all who come together."""
+"""Another gateway's log is read from where an adopted answer begins, once for all concurrent readers."""
 
 import asyncio
 from collections.abc import Callable
@@ -35,7 +35,7 @@ def follow(log: FakeLog) -> tuple[LogFollower, Join, list[tuple[str, int]]]:
     return follower, partial(follower.join, receive=received), told
 
 
-async def test_an_answer_is_told_from_its_place_on_until_it_leaves_and_other_sessions_are_passed_over() -> None:
+async def test_an_answers_log_is_delivered_from_its_position_until_it_leaves_without_other_sessions() -> None:
     log = FakeLog([record(offset, "other" if offset == 3 else "s") for offset in range(5)])
     follower, join, told = follow(log)
     await join(Place(P, 2), "s", "r")
@@ -46,8 +46,8 @@ async def test_an_answer_is_told_from_its_place_on_until_it_leaves_and_other_ses
     await log.all_closed()
 
 
-async def test_who_comes_while_it_reads_waits_and_all_of_them_go_back_once() -> None:
-    """However many come, the log is read on to its end first: those who come do not starve those who came."""
+async def test_readers_that_arrive_during_a_read_share_one_later_rewind() -> None:
+    """The log is read to its end first, so new readers do not starve earlier ones."""
     log = FakeLog([record(offset, "s" if offset % 2 else "t") for offset in range(40)])
     follower, join, told = follow(log)
     late: list[asyncio.Future[None]] = []
@@ -74,7 +74,7 @@ async def test_an_outage_of_the_broker_is_outlived(monkeypatch: pytest.MonkeyPat
     assert log.open_readers == 0
 
 
-async def test_whoever_leaves_before_it_is_read_is_not_waited_for() -> None:
+async def test_a_reader_that_leaves_early_is_not_waited_for() -> None:
     log = FakeLog([record(0, "s")])
     follower, join, told = follow(log)
     waiting = join(Place(P, 0), "s", "r")
@@ -85,7 +85,7 @@ async def test_whoever_leaves_before_it_is_read_is_not_waited_for() -> None:
     await log.all_closed()
 
 
-async def test_whoever_leaves_while_the_broker_is_away_is_let_go_and_nothing_tries_on() -> None:
+async def test_a_reader_that_leaves_during_an_outage_is_released_and_no_retry_remains() -> None:
     log = FakeLog([record(0, "s")], absent=asyncio.Event())
     follower, join, _ = follow(log)
     waiting = join(Place(P, 0), "s", "r")
@@ -96,7 +96,7 @@ async def test_whoever_leaves_while_the_broker_is_away_is_let_go_and_nothing_tri
     await log.all_closed()
 
 
-async def test_a_session_is_followed_as_long_as_one_of_its_answers_is() -> None:
+async def test_a_session_is_followed_while_one_of_its_answers_is() -> None:
     log = FakeLog([record(offset, "s") for offset in range(3)])
     follower, join, told = follow(log)
     for response_id in ("r", "r", "q"):
@@ -110,7 +110,7 @@ async def test_a_session_is_followed_as_long_as_one_of_its_answers_is() -> None:
 
 
 async def test_old_cursors_have_the_log_read_again_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever comes soon after its gateway died has little to be read, and waits for nothing."""
+    """A reader soon after its gateway's death has little to read, and does not wait."""
     now_s = 100.0
     monkeypatch.setattr(log_follower, "monotonic_s", lambda: now_s)
     monkeypatch.setattr(log_follower, "_BACK_RECORDS_PER_S", 10)

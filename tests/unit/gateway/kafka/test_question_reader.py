@@ -1,4 +1,4 @@
-"""The questions of adopted requests are read from their topics, once for all who wait for a partition."""
+"""Questions of adopted requests are read from their topics, once for all readers of a partition."""
 
 import asyncio
 
@@ -26,7 +26,7 @@ def asking(log: FakeLog) -> QuestionReader:
     return QuestionReader(log.reader)  # type: ignore[arg-type]
 
 
-async def test_all_who_come_together_are_served_by_one_way_through() -> None:
+async def test_concurrent_lookups_share_one_scan() -> None:
     log = FakeLog([record(offset) for offset in range(40)])
     asked = asking(log)
     places = [30, 5, 12, 39]
@@ -37,7 +37,7 @@ async def test_all_who_come_together_are_served_by_one_way_through() -> None:
 
 
 @pytest.mark.parametrize(("stands", "seeks"), [(2, [5, 2]), (30, [5])])
-async def test_who_comes_while_it_reads_is_taken_along_where_he_stands_ahead_and_else_served_by_the_next(
+async def test_a_lookup_joins_a_running_scan_if_its_record_is_ahead_and_otherwise_the_next(
     stands: int, seeks: list[int]
 ) -> None:
     log = FakeLog([record(offset) for offset in range(40)])
@@ -56,14 +56,14 @@ async def test_who_comes_while_it_reads_is_taken_along_where_he_stands_ahead_and
     assert log.seeks == seeks
 
 
-async def test_whoever_asks_again_while_it_is_read_waits_for_the_same() -> None:
+async def test_a_repeated_lookup_waits_for_the_same_scan() -> None:
     log = FakeLog([record(0)])
     asked = asking(log)
     first = asked.read("r0", "short", Place(P, 0))
     assert asked.read("r0", "short", Place(P, 0)) is first
     assert await first == "question 0"
     await log.all_closed()
-    assert await asked.read("r0", "short", Place(P, 0)) == "question 0", "it is read anew"
+    assert await asked.read("r0", "short", Place(P, 0)) == "question 0", "it is read again"
 
 
 @pytest.mark.parametrize(
@@ -71,14 +71,14 @@ async def test_whoever_asks_again_while_it_is_read_waits_for_the_same() -> None:
     [([], 0), ([record(0)], 1), ([record(0, "another")], 0), ([Record("t", P, 0, b"s", b"\xc1", {})], 0)],
     ids=["an empty log", "behind its end", "another request", "no request"],
 )
-async def test_what_does_not_stand_there_is_nothing(records: list[Record], offset: int) -> None:
+async def test_a_missing_record_gives_none(records: list[Record], offset: int) -> None:
     log = FakeLog(records)
     asked = asking(log)
     assert await asked.read("r0", "short", Place(P, offset)) == ""
     await log.all_closed()
 
 
-async def test_nothing_is_had_of_a_broker_that_is_away_and_all_of_it_when_it_is_back() -> None:
+async def test_an_outage_gives_no_record_and_a_later_lookup_finds_it() -> None:
     log = FakeLog([record(0), record(1)], fails=1)
     asked = asking(log)
     places = [asked.read(f"r{offset}", "short", Place(P, offset)) for offset in range(2)]
@@ -88,7 +88,7 @@ async def test_nothing_is_had_of_a_broker_that_is_away_and_all_of_it_when_it_is_
     await asked.stop()
 
 
-async def test_a_topic_that_may_not_be_read_is_left_alone_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_topic_without_read_rights_is_not_tried_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 1_000.0
     monkeypatch.setattr(CLOCKS.get(), "monotonic_s", lambda: now_s)
     log = FakeLog([record(0)], fails=1, failure=BrokerRefuses("no right to read"))
@@ -97,13 +97,13 @@ async def test_a_topic_that_may_not_be_read_is_left_alone_for_a_while(monkeypatc
     await log.all_closed()
     assert await asked.read("r0", "short", Place(P, 0)) == ""
     assert log.seeks == [0]
-    assert await asked.read("r0", "medium", Place(P, 0)) == "question 0", "another topic's rights are its own"
+    assert await asked.read("r0", "medium", Place(P, 0)) == "question 0", "another topic has its own rights"
     now_s += question_reader._BARRED_S
     assert await asked.read("r0", "short", Place(P, 0)) == "question 0"
     await asked.stop()
 
 
-async def test_a_log_that_stands_still_is_left_and_tried_again_by_who_came_meanwhile(
+async def test_a_log_that_makes_no_progress_is_given_up_and_retried_by_later_lookups(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(question_reader, "_ONE_WAY_S", 0.1)
@@ -111,7 +111,7 @@ async def test_a_log_that_stands_still_is_left_and_tried_again_by_who_came_meanw
     asked = asking(log)
     late: list[asyncio.Future[str]] = []
 
-    def still(at: int) -> None:  # its end was seen, and never comes
+    def still(at: int) -> None:  # its end offset was seen, but never arrives
         if not late:
             late.append(asked.read("r0", "short", Place(P, 0)))
             log.records.clear()
@@ -125,15 +125,15 @@ async def test_a_log_that_stands_still_is_left_and_tried_again_by_who_came_meanw
 
 
 async def test_two_of_one_place_the_later_counts() -> None:
-    """A topic was made anew."""
+    """A topic was recreated."""
     asked = asking(FakeLog([record(0)]))
     before = asked.read("another", "short", Place(P, 0))
     assert await asked.read("r0", "short", Place(P, 0)) == "question 0"
     assert await before == ""
 
 
-async def test_stopped_nobody_is_told_that_there_was_no_question() -> None:
-    """It would be answered "busy", where another gateway can read it."""
+async def test_a_stopped_reader_reports_no_missing_question() -> None:
+    """It would be answered "busy", although another gateway can read it."""
     log = FakeLog([record(0)])
     asked = asking(log)
     waiting = asked.read("r0", "short", Place(P, 0))

@@ -1,4 +1,4 @@
-"""What a gateway writes to Kafka: requests by the wall clock, and ends of its own for whoever answers next."""
+"""Records that a gateway writes: requests with wall-clock times, and its own ends for later readers."""
 
 from gateway.kafka.request_publisher import RequestPublisher
 from gateway.request.cursor import Place
@@ -23,7 +23,7 @@ def publisher_to(producer: FakeProducer) -> RequestPublisher:
     )
 
 
-async def test_a_request_bears_its_deadline_by_the_clock_that_was_set() -> None:
+async def test_a_request_has_its_deadline_by_the_changed_clock() -> None:
     producer, entry = (
         FakeProducer(),
         make_entry(

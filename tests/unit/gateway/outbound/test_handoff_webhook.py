@@ -36,7 +36,7 @@ def test_a_signature_is_the_specifications_own() -> None:
 
 
 @given(st.binary(min_size=24, max_size=64), st.text(max_size=64), st.binary(), st.integers(0, 2**33))
-def test_whatever_is_signed_can_be_verified(key: bytes, event_id: str, body: bytes, now: int) -> None:
+def test_every_signature_can_be_verified(key: bytes, event_id: str, body: bytes, now: int) -> None:
     headers = signed(key, event_id, body, now)
     content = b".".join([headers["webhook-id"].encode(), headers["webhook-timestamp"].encode(), body])
     assert headers["webhook-signature"].removeprefix("v1,") == b64encode(hmac.digest(key, content, "sha256")).decode()
@@ -44,7 +44,7 @@ def test_whatever_is_signed_can_be_verified(key: bytes, event_id: str, body: byt
 
 @dataclass
 class Desk:
-    """Fails each call with the next of these; takes it if none is left."""
+    """Fails each call with the next of these; accepts it once none is left."""
 
     answers: list[CallError]
     calls: list[tuple[str, str, bytes, dict[str, str]]] = field(default_factory=list)
@@ -83,7 +83,7 @@ def webhook_to(desk: Desk, settings: HandoffSettings) -> SignedWebhook:
     return SignedWebhook(settings, calls, "replyline handoffs list", metrics.webhooks)
 
 
-async def test_it_is_posted_until_it_is_taken(settings: HandoffSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_hand_off_is_posted_until_accepted(settings: HandoffSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(signed_webhook, "_FIRST_PAUSE_S", 0.0)
     desk = Desk([CallError(cause) for cause in ("status 500", "ConnectError", "status 302", "status 429")])
     await post_handoff(webhook_to(desk, settings), record_of(wire_unix_ms()), again=False)
@@ -96,7 +96,7 @@ async def test_it_is_posted_until_it_is_taken(settings: HandoffSettings, monkeyp
 
 
 @pytest.mark.parametrize("record", [record_of(wire_unix_ms() - 60_001), Record("chat.handoffs", 0, 0, None, b"{", {})])
-async def test_one_that_is_too_old_or_cannot_be_read_is_not_posted(record: Record, settings: HandoffSettings) -> None:
+async def test_an_expired_or_unreadable_hand_off_is_not_posted(record: Record, settings: HandoffSettings) -> None:
     desk = Desk([])
     await post_handoff(webhook_to(desk, settings), record, again=True)
     assert desk.calls == []

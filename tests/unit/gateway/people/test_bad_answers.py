@@ -17,7 +17,7 @@ CALLER = Caller(SESSION, address="192.0.2.1")
 
 
 class Store:
-    """Redis: each call takes a turn of the event loop."""
+    """A Redis whose calls each take a turn of the event loop."""
 
     value: bytes | None = None
 
@@ -70,7 +70,7 @@ async def settled(answers: BadAnswers) -> None:
         (("b-", "a-", "b+", "a+"), ""),
     ],
 )
-async def test_ratings_that_come_at_once_count_in_their_order(ratings: tuple[str, ...], kept: str) -> None:
+async def test_concurrent_ratings_count_in_order(ratings: tuple[str, ...], kept: str) -> None:
     answers = bad_answers(store := Store())
     for rating in ratings:
         rate(answers, rating)

@@ -1,4 +1,4 @@
-"""Who plainly asks for a person gets one; who does not, or only speaks of people, is answered."""
+"""A clear wish for a person is granted; a message without it, or only about people, is answered."""
 
 from typing import Final
 
@@ -84,17 +84,17 @@ NONE: Final = (
 
 
 @pytest.mark.parametrize("text", WISHES)
-def test_a_plain_wish_is_heard(text: str) -> None:
+def test_a_clear_wish_for_a_person_is_detected(text: str) -> None:
     assert wants_person(text)
 
 
 @pytest.mark.parametrize("text", NONE)
-def test_what_is_no_wish_is_none(text: str) -> None:
+def test_a_message_without_a_wish_is_not_detected(text: str) -> None:
     assert not wants_person(text)
 
 
-def test_what_customers_ask_the_shop_is_for_the_model() -> None:
-    """All the questions that the FAQ was fitted on and tried with, and its own, but those about reaching somebody."""
+def test_shop_questions_are_left_to_the_model() -> None:
+    """All questions that the FAQ was fitted and tested on, and its own, except those about contacting a person."""
     asked = [*ENGLISH_QUESTIONS, *CHINESE_QUESTIONS, *UNSEEN_QUESTIONS]
     texts = [text for text, entry in asked if "contact" not in str(entry)]
     texts += [*ENGLISH_OFF_TOPIC, *CHINESE_OFF_TOPIC, *UNSEEN_OFF_TOPIC]
@@ -121,7 +121,7 @@ def test_any_text_is_judged(parts: list[str]) -> None:
     assert wants_person("".join(parts)) in {True, False}
 
 
-def test_a_shop_adds_wordings_of_its_own() -> None:
+def test_a_shop_adds_its_own_phrases() -> None:
     own = ("Beam me up", "找掌柜")
     assert [
         text for text in ("beam me up, please!", "请找掌櫃", "Beam\u00ad me up") if not wants_person(text, own)
@@ -134,7 +134,7 @@ def test_a_shop_adds_wordings_of_its_own() -> None:
 
 @pytest.mark.parametrize("piece", ["要", "转接", "好", "please ", "yes ", "ok ok "])
 @pytest.mark.timeout(5)
-def test_what_can_be_read_in_many_ways_takes_no_time(piece: str) -> None:
+def test_an_ambiguous_text_is_parsed_quickly(piece: str) -> None:
     for text in (piece * 20, piece * 900 + "x"):
         wants_person(text + "退")
         accepts_offer(text + "退")

@@ -1,4 +1,4 @@
-"""One hand-off a conversation, told only where Kafka has it, and known where Redis is away."""
+"""One hand-off per conversation, confirmed only once Kafka has it, and known even while Redis is away."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -77,7 +77,7 @@ async def opened(handoffs: Handoffs, session_id: str = "s") -> Opening:
     return await handoffs.open(Caller(SessionKey("t", session_id)), "requested", "en", ("r",))
 
 
-async def test_who_asks_again_has_the_same_and_so_has_who_asks_meanwhile() -> None:
+async def test_repeated_and_concurrent_requests_share_one_hand_off() -> None:
     broker = Broker()
     handoffs = made(broker, Store())
     both = await asyncio.gather(opened(handoffs), opened(handoffs))
@@ -89,8 +89,8 @@ async def test_who_asks_again_has_the_same_and_so_has_who_asks_meanwhile() -> No
     assert (await opened(handoffs, "other")).handoff != again.handoff
 
 
-async def test_only_one_that_is_made_counts_among_the_tenants_and_one_too_many_is_not_made() -> None:
-    """Who asks again for what is open has it all the same."""
+async def test_only_created_hand_offs_count_towards_the_tenants_limit() -> None:
+    """A repeated request for an open one still gets it."""
     broker, quotas = Broker(), FakeQuotas(handoffs_left=2)
     handoffs = made(broker, Store(), quotas=quotas)
     for name in ("a", "a", "b", "a"):
@@ -102,7 +102,7 @@ async def test_only_one_that_is_made_counts_among_the_tenants_and_one_too_many_i
     assert [record.key for record in broker.records] == [b"t/a", b"t/b"]
 
 
-async def test_what_kafka_does_not_take_is_none_and_the_next_request_tries_again() -> None:
+async def test_a_hand_off_that_kafka_refuses_is_not_open_and_the_next_request_retries() -> None:
     broker = Broker(fails=True)
     handoffs = made(broker, Store())
     assert await asyncio.gather(opened(handoffs), opened(handoffs)) == [Opening(None), Opening(None)]
@@ -114,7 +114,7 @@ async def test_what_kafka_does_not_take_is_none_and_the_next_request_tries_again
 
 @pytest.mark.parametrize("away_then", [True, False])
 @pytest.mark.parametrize("away_now", [True, False])
-async def test_a_gateway_knows_what_it_opened_whether_redis_is_there_or_not(*, away_then: bool, away_now: bool) -> None:
+async def test_a_gateway_knows_its_open_hand_offs_with_and_without_redis(*, away_then: bool, away_now: bool) -> None:
     store = Store(away=away_then)
     handoffs = made(Broker(), store)
     first = await opened(handoffs)
@@ -126,7 +126,7 @@ async def test_a_gateway_knows_what_it_opened_whether_redis_is_there_or_not(*, a
     assert (await opened(handoffs)).handoff != first.handoff, "what Redis had and has no more is resolved"
 
 
-async def test_one_whose_conversation_is_erased_on_its_way_is_not_open(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_hand_off_whose_conversation_is_erased_in_transit_is_not_open(monkeypatch: pytest.MonkeyPatch) -> None:
     broker, store = Broker(), Store()
     handoffs = made(broker, store)
     publish = broker.publish
@@ -145,25 +145,25 @@ async def test_one_whose_conversation_is_erased_on_its_way_is_not_open(monkeypat
     assert (await handoffs.find(SESSION), again.was_open) == (again.handoff, False)
 
 
-async def test_its_time_passes_without_redis_too() -> None:
+async def test_a_hand_off_expires_without_redis_too() -> None:
     handoffs = made(Broker(), Store(away=True), open_s=0.0)
     await opened(handoffs)
     assert await handoffs.find(SESSION) is None
 
 
 @given(any_of(Handoff))
-def test_a_record_comes_back_as_it_went(handoff: Handoff) -> None:
+def test_a_record_round_trips(handoff: Handoff) -> None:
     assert decode_handoff(msgpack_encode(handoff)) == handoff
     assert handoff_headers(handoff, source="g")["ce_id"] == handoff.id.encode()
 
 
 @pytest.mark.parametrize("value", [None, b"", b"\xc1", b"\x80", b"\x91" * 20_000])
-def test_what_is_no_hand_off_is_told(value: bytes | None) -> None:
+def test_an_invalid_hand_off_record_is_reported(value: bytes | None) -> None:
     with pytest.raises(ProtocolError, match=r"not a chat\.handoff"):
         decode_handoff(value)
 
 
-async def test_handoff_that_kafka_takes_late_is_one_and_is_found_by_the_next_call(
+async def test_a_hand_off_that_kafka_accepts_late_is_one_and_is_found_by_the_next_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     released, broker = asyncio.Event(), Broker()

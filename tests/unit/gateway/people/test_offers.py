@@ -1,4 +1,4 @@
-"""An affirmation after the offer of a person is the wish for one, at every door; after anything else it is none."""
+"""An affirmation after an offered person is a wish for one, at every door; after any other answer it is none."""
 
 from typing import Any, Final
 
@@ -92,7 +92,7 @@ def turn(text: str, name: str = "r1") -> Turn:
 
 
 async def replied(door: str, said: str, last: str, *, enabled: bool = True) -> Fallback | None:
-    """Return the answer to `said` after the answer `last`, by what knows of that one."""
+    """Return the reply to `said` after the answer `last`, according to its flags."""
     history = FakeHistory()
     people, broker = desk(history, enabled=enabled)
     turns: list[Said] | None = None
@@ -127,27 +127,27 @@ async def test_each_offer_can_be_accepted(door: str, offer: str) -> None:
 
 
 @pytest.mark.parametrize("said", NOT_ACCEPTED)
-async def test_what_accepts_nothing_is_answered_as_any_other(door: str, said: str) -> None:
+async def test_a_message_that_accepts_nothing_is_answered_normally(door: str, said: str) -> None:
     assert await replied(door, said, OFFERS["unsure en"]) is None
 
 
 @pytest.mark.parametrize("last", ["You can return an item within 30 days.", "", "All right. Ask me whenever you like."])
-async def test_an_affirmation_after_another_answer_is_none(door: str, last: str) -> None:
+async def test_an_affirmation_after_another_answer_is_no_wish(door: str, last: str) -> None:
     assert await replied(door, "yes please", last) is None
 
 
-async def test_no_offer_is_accepted_where_no_person_is_there(door: str) -> None:
+async def test_no_offer_is_accepted_without_people(door: str) -> None:
     assert await replied(door, "yes please", OFFERS["unsure en"], enabled=False) is None
 
 
-async def test_a_conversation_that_begins_with_yes_asks_for_nobody() -> None:
+async def test_a_conversation_that_begins_with_yes_requests_no_person() -> None:
     people, broker = desk(FakeHistory())
     for turns in (None, ()):
         assert await people.answer_wish(make_entry(input="yes"), None, WHO, turns) is None
     assert broker.records == []
 
 
-async def test_the_conversation_s_last_answer_counts_in_whichever_tab_it_was_given() -> None:
+async def test_the_conversations_last_answer_counts_in_any_tab() -> None:
     history = FakeHistory()
     people, _ = desk(history)
     people.note_answer(make_entry(1, session=WHO.session), answer("r1", OFFERS["unsure en"], source="unsure"), None)
@@ -163,7 +163,7 @@ async def test_a_forgotten_conversation_offered_nothing() -> None:
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_whoever_may_need_a_person_is_offered_one_where_there_is_one(language: Language) -> None:
+def test_a_customer_who_may_need_a_person_is_offered_one_if_available(language: Language) -> None:
     for kind in IN_NEED:
         offered = POLICY.reply(Courtesy(kind, language)).text
         assert offered.startswith(AnswerPolicy().reply(Courtesy(kind, language)).text + "\n\n")

@@ -1,4 +1,4 @@
-"""People are asked by themselves where nothing helps, and not too often."""
+"""Automatic hand-offs happen when nothing else helps, and at a limited rate."""
 
 from typing import Any
 
@@ -35,8 +35,8 @@ def caring(broker: Broker, quotas: FakeQuotas, **settings: Any) -> People:
     )
 
 
-async def test_people_are_asked_because_of_fallbacks_so_often_a_minute() -> None:
-    """Nobody is told of one too many: nobody has asked for it."""
+async def test_hand_offs_after_fallbacks_are_limited_per_minute() -> None:
+    """No client is told of one over the limit, because no client requested it."""
     broker, quotas = Broker(), FakeQuotas(handoffs_left=2)
     people = caring(broker, quotas)
     for session_id in ("a", "b", "c"):
@@ -45,8 +45,8 @@ async def test_people_are_asked_because_of_fallbacks_so_often_a_minute() -> None
     assert [record.key for record in broker.records] == [b"t/a", b"t/b"]
 
 
-async def test_where_a_person_has_been_asked_already_that_is_not_counted() -> None:
-    """Else sessions with an open hand-off would use up what the others need."""
+async def test_an_existing_hand_off_is_not_counted() -> None:
+    """Otherwise sessions with an open hand-off would use up the others' limit."""
     broker, quotas = Broker(), FakeQuotas()
     people = caring(broker, quotas)
     await people.handoffs.open(Caller(SessionKey("t", "a")), "requested", "en", ())
@@ -56,8 +56,8 @@ async def test_where_a_person_has_been_asked_already_that_is_not_counted() -> No
     assert [record.key for record in broker.records] == [b"t/a", b"t/b"]
 
 
-async def test_a_hand_off_that_meets_a_fault_of_ours_is_said_to_have_failed() -> None:
-    """Neither the customer who asked in words nor the one who pressed the button waits for a word."""
+async def test_a_hand_off_that_meets_an_internal_fault_is_reported_as_failed() -> None:
+    """Both the customer who asked in words and the one who pressed the button get a reply."""
 
     class Faulty:
         async def open(self, *_: object) -> None:
@@ -76,8 +76,8 @@ async def test_a_hand_off_that_meets_a_fault_of_ours_is_said_to_have_failed() ->
     assert [message.error.code for message in client.heard if isinstance(message, ErrorEvent)] == ["handoff_failed"]
 
 
-async def test_nobody_is_promised_a_person_until_somebody_can_answer() -> None:
-    """As it is shipped: the words are a question as any other, and no hand-off is made of them or of fallbacks."""
+async def test_no_person_is_promised_without_people() -> None:
+    """By default the words are a normal question, and no hand-off is made of them or of fallbacks."""
     assert not Settings().handoff.enabled
     broker = Broker()
     quotas: Any = FakeQuotas()
@@ -91,7 +91,7 @@ async def test_nobody_is_promised_a_person_until_somebody_can_answer() -> None:
 
 
 @pytest.mark.parametrize("consent", [None, Consent(), Consent(training=True)])
-async def test_a_bad_answer_is_kept_only_where_its_customer_consents_to_training(consent: Consent | None) -> None:
+async def test_a_bad_answer_is_stored_only_with_consent_to_training(consent: Consent | None) -> None:
     noted: list[tuple[str, bool]] = []
 
     class Kept:

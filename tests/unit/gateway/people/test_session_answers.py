@@ -1,4 +1,4 @@
-"""What a session was answered lately: whose answers may be rated, what counts of them, and how many were fallbacks."""
+"""A session's recent answers: which may be rated, how they count, and how many were fallbacks."""
 
 from collections import Counter, OrderedDict
 
@@ -28,7 +28,7 @@ SESSION = SessionKey("t", "s")
         (Feedback(response_id="r", reason="wrong"), None),
     ],
 )
-def test_what_the_customer_says_of_the_matter_counts_before_the_rating(feedback: Feedback, verdict: str | None) -> None:
+def test_a_customers_stated_outcome_counts_before_the_rating(feedback: Feedback, verdict: str | None) -> None:
     assert verdict_of(feedback) == verdict
 
 
@@ -43,7 +43,7 @@ def test_the_last_rating_of_an_answer_counts() -> None:
 
 
 @pytest.mark.parametrize(("tenant", "session", "name"), [("t", "s", "x"), ("t", "other", "r"), ("other", "s", "r")])
-def test_nobody_rates_what_was_not_answered_to_him(tenant: str, session: str, name: str) -> None:
+def test_only_the_sessions_own_answers_can_be_rated(tenant: str, session: str, name: str) -> None:
     answers = SessionAnswers()
     answers.answered(SESSION, answer("r"))
     with pytest.raises(ProtocolError) as caught:
@@ -56,8 +56,10 @@ def test_nobody_rates_what_was_not_answered_to_him(tenant: str, session: str, na
 STOOD_IN = True
 
 
-def test_what_does_not_help_is_counted_in_a_row_and_what_does_ends_the_row() -> None:
-    """A fallback, or that nothing is known. What a worker chose from the FAQ helps; a greeting says nothing."""
+def test_unhelpful_answers_are_counted_in_a_row_and_a_helpful_one_ends_it() -> None:
+    """Unhelpful: a fallback, or an answer that nothing is known. An FAQ entry chosen by a worker helps; a greeting is
+    neutral.
+    """
     answers = SessionAnswers()
     ends: list[tuple[Source, Status, bool]] = [
         ("faq", "completed", STOOD_IN),
@@ -83,7 +85,7 @@ def test_what_does_not_help_is_counted_in_a_row_and_what_does_ends_the_row() -> 
     assert row == [1, 0, 1, 1, 1, 1, 2, 0, 1, 2, 0, 1, 0, 1, 0]
 
 
-def test_what_may_help_neither_counts_nor_ends_the_row() -> None:
+def test_a_possibly_helpful_answer_neither_counts_nor_ends_the_row() -> None:
     answers = SessionAnswers()
     entry = (Grounding(id="g", question="q", answer="a"),)
     row = [
@@ -114,7 +116,7 @@ def test_an_erased_conversation_is_unknown() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 30))), st.integers(4, 12), st.integers(1, 4))
-def test_it_holds_no_more_than_its_bounds_and_what_was_last(
+def test_the_number_of_remembered_answers_is_bounded_and_the_last_stay(
     ends: list[tuple[str, int]], most: int, of_a_session: int
 ) -> None:
     """Against a plain model: sessions by their last answer, each with its last ones."""

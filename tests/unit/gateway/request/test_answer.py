@@ -1,4 +1,4 @@
-"""A request goes from state to state forwards only."""
+"""A request's state only moves forward."""
 
 from itertools import pairwise, product
 
@@ -21,7 +21,7 @@ LEGAL = {
 
 @pytest.mark.parametrize(("before", "after"), [*product(AnswerState, AnswerState)])
 def test_an_illegal_step_raises_and_changes_nothing(before: AnswerState, after: AnswerState) -> None:
-    """An answer may be told, or end, before Kafka has its question; none goes back, and none ends twice."""
+    """An answer may be received, or end, before Kafka has its question; no state goes back, and none ends twice."""
     answer = Answer(state=before)
     if (before, after) in LEGAL:
         answer.advance(after)
@@ -33,7 +33,7 @@ def test_an_illegal_step_raises_and_changes_nothing(before: AnswerState, after: 
 
 
 def test_a_delta_behind_the_end_adds_nothing() -> None:
-    """The end has the whole text. Its client may not have been told yet, after a fault of our own."""
+    """The end has the whole text. After an internal fault its client may not have received it yet."""
     delta = ReplyDelta(request_id="r1", session_id="s1", attempt=1, seq=0, offset=0, delta="late")
     assert Answer(state=AnswerState.STREAMING).place(delta, 0.0) == "late"
     assert not Answer(state=AnswerState.DONE).place(delta, 0.0)

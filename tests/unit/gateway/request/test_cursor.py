@@ -1,4 +1,4 @@
-"""A cursor says where its client stands, to the gateways that have the key and for the session it was written for."""
+"""A cursor gives a client's position, to gateways with the key and for the session it was written for."""
 
 from base64 import urlsafe_b64encode
 from typing import Any
@@ -51,12 +51,12 @@ SESSIONS = st.builds(SessionKey, NAMES, NAMES)
 
 
 @given(OPEN)
-def test_what_was_written_is_read(open_: list[ResumePoint]) -> None:
+def test_a_cursor_decodes_to_what_was_encoded(open_: list[ResumePoint]) -> None:
     assert SEAL.read(SEAL.write(open_)) == open_
 
 
 def longest(number: int) -> ResumePoint:
-    """Of an answer whose every field is as long as it can be."""
+    """Return an answer with every field at its maximum length."""
     counts = dict.fromkeys(("received_unix_ms", "seq", "chars", "generation", "age_ms"), 2**53 - 1)
     waits = dict.fromkeys(("first_token_ms", "deadline_ms"), 2**31)
     places = dict.fromkeys(("log", "place"), Place(2**53 - 1, 2**53 - 1))
@@ -70,7 +70,9 @@ def test_no_answer_takes_more_of_a_cursor_than_the_longest(each: ResumePoint) ->
 
 
 def test_a_cursor_of_as_many_open_answers_as_a_connection_may_have_is_read() -> None:
-    """However long each of them is; else whoever loses its socket then could not go on, and nobody would say so."""
+    """This holds for fields of any length; otherwise a client that lost its socket could not resume,
+    without an error.
+    """
     bounds = GatewaySettings.model_fields["max_inflight_per_connection"].metadata
     (most,) = [bound.le for bound in bounds if isinstance(bound, Le)]
     assert isinstance(most, int)
@@ -80,7 +82,7 @@ def test_a_cursor_of_as_many_open_answers_as_a_connection_may_have_is_read() -> 
 
 @given(OPEN, st.data())
 def test_a_changed_cursor_is_refused(open_: list[ResumePoint], data: st.DataObject) -> None:
-    """Whichever character is another, missing or added."""
+    """Any character may be changed, missing or added."""
     cursor = SEAL.write(open_)
     at = data.draw(st.integers(0, len(cursor) - 1))
     other = data.draw(st.characters(codec="ascii").filter(lambda char: char != cursor[at]))
@@ -91,7 +93,7 @@ def test_a_changed_cursor_is_refused(open_: list[ResumePoint], data: st.DataObje
 
 @given(SESSIONS, SESSIONS)
 @example(SessionKey("a", "bc"), SessionKey("ab", "c"))
-def test_a_cursor_is_its_own_sessions(mine: SessionKey, other: SessionKey) -> None:
+def test_a_cursor_is_valid_for_its_own_session_only(mine: SessionKey, other: SessionKey) -> None:
     cursor = KEY.seal(mine).write([told()])
     assert (KEY.seal(other).read(cursor) is not None) == (mine == other)
 
@@ -103,7 +105,7 @@ def test_a_cursor_is_its_own_sessions(mine: SessionKey, other: SessionKey) -> No
         *("", "resp_1@12", "====", "a", "é", "\x00", "A" * 24, "A" * 1_000_000, "kA=="),
     ],
 )
-def test_what_is_no_cursor_or_by_another_secret_is_refused(cursor: str) -> None:
+def test_an_invalid_cursor_or_one_with_another_secret_is_refused(cursor: str) -> None:
     assert SEAL.read(cursor) is None
 
 
@@ -130,14 +132,14 @@ def test_an_answer_is_resumable_until_two_minutes_after_its_deadline() -> None:
     ("wire", "age", "elapsed"),
     [(7_000.0, None, 2_000), (5_100.0, None, 300), (0.0, None, 300), (0.0, 40, 340), (9e9, 0, 300)],
 )
-def test_how_old_an_answer_is_its_client_knows_best(wire: float, age: int | None, elapsed: int) -> None:
+def test_a_clients_cursor_decides_the_age_of_an_answer(wire: float, age: int | None, elapsed: int) -> None:
     """The clocks of two gateways may say anything, but that no time has passed since the cursor was written."""
     each = told(received_unix_ms=5_000, age_ms=300)
     assert each.elapsed_ms(wire, age) == elapsed
 
 
 @given(st.lists(st.text(max_size=5)))
-def test_what_was_told_adds_up(pieces: list[str]) -> None:
+def test_positions_add_up(pieces: list[str]) -> None:
     each = told()
     for piece in pieces:
         each.add_text(piece)
@@ -145,7 +147,7 @@ def test_what_was_told_adds_up(pieces: list[str]) -> None:
     assert (each.seq, each.chars, each.crc) == (len(pieces), len(text), checksum(text))
 
 
-def test_a_response_is_named_alike_everywhere_and_unlike_any_other() -> None:
+def test_a_response_has_the_same_id_at_every_gateway_and_no_other_has_it() -> None:
     names = (SessionKey("t", "s"), "e", "Where is it?")
     assert response_id(*names) == response_id(*names)
     assert response_id(*names) == f"resp_{response_digest(*names).hex()}"
@@ -156,19 +158,19 @@ def test_a_response_is_named_alike_everywhere_and_unlike_any_other() -> None:
 
 
 @given(st.integers(0, 2**53 - 1), st.integers(0, 2**53 - 1))
-def test_a_response_has_another_name_in_each_generation(one: int, other: int) -> None:
+def test_a_response_has_another_id_in_each_generation(one: int, other: int) -> None:
     names = (SessionKey("t", "s"), "e", "Where is it?")
     assert (response_id(*names, one) == response_id(*names, other)) == (one == other)
 
 
-def test_a_response_keeps_its_name_from_version_to_version() -> None:
+def test_a_response_keeps_its_id_across_versions() -> None:
     """A client repeats its event while the gateways are being replaced."""
     assert response_id(SessionKey("demo", "sess_1"), "ev_1", "Hi") == "resp_cae08506d47e6d3de1d8f1dc"
     assert response_id(SessionKey("demo", "sess_1"), "ev_1", "Hi", 7) == "resp_bccf334097424501972c5e99"
 
 
 def test_a_cursor_is_read_from_version_to_version() -> None:
-    """A client comes back with it while the gateways are being replaced."""
+    """A client reconnects with it while the gateways are being replaced."""
     cursor = "kgGRnsQMAAAAAAAAAAAAAAAAoWWlc2hvcnQAzMjNA-iSAQfAAAAAwAAAWSDF0cstFeWvBaYEPicEQg=="
     assert SEAL.read(cursor) == [told(log=Place(1, 7))]
     newer = "kgGRn8QMAAAAAAAAAAAAAAAAoWWlc2hvcnQAzMjNA-iSAQfAAAAAwAAAAAfqeF3XC3OXN-a6MWG1vDA="

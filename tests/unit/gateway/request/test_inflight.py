@@ -1,4 +1,4 @@
-"""Each accepted request is answered once; what its client is shown is in order, whatever the replies do."""
+"""Each accepted request is answered once, and its client gets text in order, whatever the replies do."""
 
 import pytest
 from msgspec import structs
@@ -31,7 +31,7 @@ from tests.support.builders.gateway import (
 # --- the usual way
 
 
-def test_the_predicted_time_is_told_with_the_promise_of_an_answer(table: Requests) -> None:
+def test_the_predicted_time_is_sent_with_response_created(table: Requests) -> None:
     entry = publishing(table)
     entry.publication.destination = Destination(bucket="medium", eta_ms=12.6)
     assert texts(entry.acknowledge()) == [structs.replace(created(), eta_ms=13)]
@@ -56,8 +56,8 @@ def test_an_answer_is_assured_then_shown_then_done(table: Requests) -> None:
     assert (len(table), entry.answer.done) == (0, True)
 
 
-def test_what_a_fallback_answers_is_remembered_as_it_was_asked(table: Requests) -> None:
-    """By the time on the wire, and in the generation of the conversation that it was asked in."""
+def test_a_fallback_answer_is_remembered_with_its_question(table: Requests) -> None:
+    """With the time on the wire, and in the generation of the conversation that it was asked in."""
     entry = make_entry(received=7_000.5, clock_ms=60_000, generation=3)
     table.accept(entry)
     response = table.fall_back(entry, FAQ, 7_002.5)[-1]
@@ -80,7 +80,7 @@ def test_a_request_that_is_refused_is_forgotten(table: Requests) -> None:
     table.refuse(entry)
     assert (len(table), table.find(SessionKey("t", "s"), "e1"), table.get(R1)) == (0, None, None)
     assert table.due_times.next_unix_ms() is None
-    table.refuse(make_entry(2))  # nor is it known where a fault came before it was accepted
+    table.refuse(make_entry(2))  # nor is it known if a fault came before it was accepted
     assert table.find(SessionKey("t", "s"), "e2") is None
 
 
@@ -107,7 +107,7 @@ def test_replies_before_the_acknowledgement_wait_for_it(table: Requests) -> None
 def test_an_end_before_the_acknowledgement_assures_the_answer_and_shows_no_half_text(
     table: Requests, end: ReplyDone | None, shown: list[object]
 ) -> None:
-    """Nor that of another attempt, which nobody saw. The acknowledgement says nothing new."""
+    """Nor that of another attempt, which no client saw. The acknowledgement adds nothing."""
     entry = publishing(table)
     table.delta(delta("He"), 1)
     items = table.cancel(entry, 2) if end is None else table.finish(entry, end, 2)
@@ -116,7 +116,7 @@ def test_an_end_before_the_acknowledgement_assures_the_answer_and_shows_no_half_
     assert entry.publication.published
 
 
-def test_the_fallback_before_the_acknowledgement_replaces_what_nobody_saw(table: Requests) -> None:
+def test_a_fallback_before_the_acknowledgement_replaces_unseen_text(table: Requests) -> None:
     entry = publishing(table)
     table.delta(delta("He"), 1)
     items = table.fall_back(entry, FAQ, 2)
@@ -128,8 +128,8 @@ def test_the_fallback_before_the_acknowledgement_replaces_what_nobody_saw(table:
 
 
 @pytest.mark.parametrize("origin", ["worker", "gateway"])
-def test_what_was_replaced_and_what_it_stands_on_is_told_with_the_end(table: Requests, origin: str) -> None:
-    """By the worker's own word, and by that of the gateway that an adopted answer began at."""
+def test_the_replaced_lane_and_the_grounding_are_sent_with_the_end(table: Requests, origin: str) -> None:
+    """From the worker's reply, or that of the gateway where an adopted answer began."""
     replaced = (Replaced(offset=0, length=4, id="g"),)
     end = done("Soon. Yes.", source="mixed", grounding=FAQ.grounding, replaced=replaced, origin=origin)
     response = table.finish(waiting(table), end, 2)[-1]
@@ -137,7 +137,7 @@ def test_what_was_replaced_and_what_it_stands_on_is_told_with_the_end(table: Req
     assert (response.source, response.grounding, response.replaced) == ("mixed", FAQ.grounding, replaced)
 
 
-def test_a_gateways_entry_stands_in_and_a_workers_is_its_answer(table: Requests) -> None:
+def test_a_gateways_entry_is_a_fallback_and_a_workers_is_its_answer(table: Requests) -> None:
     for origin, stood_in in (("worker", False), ("gateway", True)):
         entry = waiting(table)
         table.finish(entry, done("Within 5 days.", source="faq", origin=origin), 2)
@@ -148,8 +148,8 @@ def test_a_gateways_entry_stands_in_and_a_workers_is_its_answer(table: Requests)
         assert entry.answer.stood_in == stood_in
 
 
-def test_an_end_that_comes_while_a_request_is_counted_assures_the_answer_itself(table: Requests) -> None:
-    """It was asked here before, by a client that asks again."""
+def test_an_end_that_arrives_during_the_count_confirms_the_answer_itself(table: Requests) -> None:
+    """It was asked here before, by a client that repeats it."""
     entry = make_entry()
     table.accept(entry)
     assert table.delta(delta("Hi"), 1) == []
@@ -157,7 +157,7 @@ def test_an_end_that_comes_while_a_request_is_counted_assures_the_answer_itself(
     assert texts(items) == [entry.opened().created, (0, "Hi there"), ("completed", "stop", "Hi there")]
 
 
-def test_a_request_may_be_cancelled_while_it_is_counted(table: Requests) -> None:
+def test_a_request_may_be_cancelled_during_the_count(table: Requests) -> None:
     entry = make_entry()
     table.accept(entry)
     assert [type(item) for item in table.cancel(entry, 2)] == [Opened, Response]
@@ -165,7 +165,7 @@ def test_a_request_may_be_cancelled_while_it_is_counted(table: Requests) -> None
     assert (entry.answer.state, entry.answer.admitted_unix_ms) == (AnswerState.DONE, None)
 
 
-# --- replies come late, twice, with gaps, from two workers
+# --- replies arrive late, twice, with gaps, from two workers
 
 
 def test_a_repeated_delta_is_shown_once(table: Requests) -> None:
@@ -176,14 +176,14 @@ def test_a_repeated_delta_is_shown_once(table: Requests) -> None:
     assert table.delta(delta("llo you", 2), 4) == [Shown(R1, 5, " you")]
 
 
-def test_behind_a_gap_nothing_is_shown_until_the_end_fills_it(table: Requests) -> None:
+def test_after_a_gap_nothing_is_shown_until_the_end_fills_it(table: Requests) -> None:
     entry = waiting(table)
     table.delta(delta("He"), 1)
     assert table.delta(delta("you", 4), 2) == []
     assert texts(table.finish(entry, done("Hey you"), 3)) == [(2, "y you"), ("completed", "stop", "Hey you")]
 
 
-def test_a_second_worker_with_the_same_text_goes_on_where_the_first_was(table: Requests) -> None:
+def test_a_second_worker_with_the_same_text_continues_where_the_first_stopped(table: Requests) -> None:
     waiting(table)
     table.delta(delta("Hello", attempt=1), 1)
     assert table.delta(delta("Hell", attempt=2), 2) == []
@@ -191,8 +191,8 @@ def test_a_second_worker_with_the_same_text_goes_on_where_the_first_was(table: R
     assert table.delta(delta("XX", 9, attempt=1), 4) == [], "the first worker is not listened to any more"
 
 
-def test_a_worker_that_is_ahead_writes_on_while_another_begins_anew(table: Requests) -> None:
-    """Its partition was moved; the other has the same text to write, and may overtake it."""
+def test_a_worker_that_is_ahead_continues_while_another_restarts(table: Requests) -> None:
+    """Its partition moved; the other writes the same text, and may overtake it."""
     waiting(table)
     table.delta(delta("Hello", attempt=1), 1)
     assert table.delta(delta("He", attempt=2), 2) == []
@@ -207,7 +207,7 @@ def test_a_worker_that_writes_otherwise_does_not_silence_the_first(table: Reques
     table.delta(delta("Hello", attempt=1), 1)
     assert table.delta(delta("Good", attempt=2), 2) == []
     assert table.delta(delta(" you", 5, attempt=1), 3) == [Shown(R1, 5, " you")]
-    assert table.delta(delta("day", 9, attempt=2), 4) == [], "not even where it would fit"
+    assert table.delta(delta("day", 9, attempt=2), 4) == [], "not even if it would fit"
 
 
 def test_two_texts_are_never_spliced(table: Requests) -> None:
@@ -218,10 +218,10 @@ def test_two_texts_are_never_spliced(table: Requests) -> None:
     assert table.finish(entry, done("Good day you", attempt=2), 4) == [], "the first may still write"
     items = replies.begin_again(entry, _FLOWS_MS + 5)
     assert [type(item) for item in items] == [Opened, Shown, Response]
-    assert texts(items[2:]) == [("completed", "stop", "Good day you")], "the whole text takes the place of the first"
+    assert texts(items[2:]) == [("completed", "stop", "Good day you")], "the whole text replaces the first"
 
 
-def test_other_words_begin_the_answer_again_once_the_first_is_silent(table: Requests) -> None:
+def test_a_different_text_restarts_the_answer_once_the_first_is_silent(table: Requests) -> None:
     """A worker was killed, and the next one has another prompt: its words may even begin alike."""
     waiting(table)
     table.delta(delta("Good morning", attempt=1), 1)
@@ -234,7 +234,7 @@ def test_other_words_begin_the_answer_again_once_the_first_is_silent(table: Requ
 
 
 @pytest.mark.parametrize(("end", "reason"), [("Hel", "stop"), ("Good day", "infeasible")])
-def test_an_end_that_takes_back_what_was_shown_has_failed(table: Requests, end: str, reason: Reason) -> None:
+def test_an_end_that_retracts_shown_text_is_a_failure(table: Requests, end: str, reason: Reason) -> None:
     """Only a cut may be shorter, and no cut may be another text."""
     entry = waiting(table)
     table.delta(delta("Hello"), 1)
@@ -242,8 +242,8 @@ def test_an_end_that_takes_back_what_was_shown_has_failed(table: Requests, end: 
 
 
 @pytest.mark.parametrize("whose", ["worker", "gateway"])
-def test_an_answer_that_fails_keeps_its_text_and_says_why(table: Requests, whose: str) -> None:
-    """By the worker's word or the gateway's own."""
+def test_a_failed_answer_keeps_its_text_and_its_reason(table: Requests, whose: str) -> None:
+    """By the worker's reply or the gateway's own end."""
     error = ErrorDetail(type="server_error", code="internal_error", message="a fault of ours", retryable=True)
     entry = waiting(table)
     table.delta(delta("Hello"), 1)
@@ -257,9 +257,10 @@ def test_an_answer_that_fails_keeps_its_text_and_says_why(table: Requests, whose
 
 
 @pytest.mark.parametrize("again", ["", "Hel"])
-def test_a_second_worker_that_gives_up_leaves_what_the_first_has_shown(table: Requests, again: str) -> None:
-    """The first was killed in the middle, and for the second there was too little time left: no fault, and no answer
-    that has failed."""
+def test_a_second_worker_that_gives_up_keeps_the_firsts_shown_text(table: Requests, again: str) -> None:
+    """The first was killed in the middle, and too little time was left for the second: neither a fault nor a failed
+    answer.
+    """
     entry = waiting(table)
     table.delta(delta("Hello"), 10)
     items = table.finish(entry, done(again, attempt=2, status="incomplete", reason="infeasible"), 6_010)
@@ -267,8 +268,8 @@ def test_a_second_worker_that_gives_up_leaves_what_the_first_has_shown(table: Re
 
 
 @pytest.mark.parametrize("status", ["incomplete", "failed"])
-def test_a_second_worker_that_does_not_begin_cuts_nobody_who_writes(table: Requests, status: Status) -> None:
-    """The first lives: its partition was moved when another worker joined. By its own word the answer does end."""
+def test_a_second_worker_that_does_not_begin_does_not_cut_the_first(table: Requests, status: Status) -> None:
+    """The first lives: its partition moved when another worker joined. Its own end does end the answer."""
     entry = waiting(table)
     table.delta(delta("Hello", attempt=1), 10)
     declined = done("", attempt=2, status=status, reason="infeasible" if status == "incomplete" else "internal")
@@ -278,7 +279,7 @@ def test_a_second_worker_that_does_not_begin_cuts_nobody_who_writes(table: Reque
     assert texts(items) == [("completed", "stop", "Hello you")]
 
 
-def test_the_worker_that_writes_may_cut_its_answer_and_a_gateway_may_too(table: Requests) -> None:
+def test_the_writing_worker_or_a_gateway_may_cut_the_answer(table: Requests) -> None:
     for number, attempt, origin in ((1, 1, "worker"), (2, 2, "gateway")):
         entry = waiting(table, number)
         table.delta(delta("Hello", attempt=1, request_id=name(number)), 10)
@@ -287,7 +288,7 @@ def test_the_worker_that_writes_may_cut_its_answer_and_a_gateway_may_too(table: 
         assert texts(items) == [("incomplete", "deadline", "Hello")]
 
 
-def test_the_first_workers_end_stands_even_after_the_second_began_otherwise(table: Requests) -> None:
+def test_the_first_workers_end_counts_even_after_the_second_began_differently(table: Requests) -> None:
     entry = waiting(table)
     table.delta(delta("Hello", attempt=1), 1)
     table.delta(delta("Good", attempt=2), 2)
@@ -295,12 +296,12 @@ def test_the_first_workers_end_stands_even_after_the_second_began_otherwise(tabl
     assert texts(items) == [(5, " you"), ("completed", "stop", "Hello you")]
 
 
-def test_replies_to_what_is_over_or_unknown_are_dropped(table: Requests) -> None:
+def test_replies_to_ended_or_unknown_requests_are_dropped(table: Requests) -> None:
     entry = waiting(table)
     table.finish(entry, done("Hi"), 1)
     assert table.delta(delta("more", 2), 2) == []
     assert table.delta(delta("x", request_id="nobody"), 2) == []
-    assert table.get(R1) is None, "a second terminal event finds nothing to end"
+    assert table.get(R1) is None, "a second terminal event finds no open answer"
 
 
 # --- the deadlines
@@ -321,17 +322,17 @@ def test_without_text_the_soft_deadline_is_missed_and_with_text_the_hard(table: 
     assert table.due_times.next_unix_ms() is None
 
 
-def test_whoever_ends_one_late_request_and_fails_finds_the_next_still_due(table: Requests) -> None:
+def test_after_a_fault_in_one_due_request_the_next_is_still_due(table: Requests) -> None:
     first, second = publishing(table, 1), publishing(table, 2)
     assert next(table.due_times.late(200)) is first
     assert table.due_times.next_unix_ms() == 200
     assert [*table.due_times.late(200)] == [second]
 
 
-def test_text_that_nobody_saw_does_not_hold_the_soft_deadline_and_what_was_shown_is_never_replaced(
+def test_unseen_text_does_not_stop_the_soft_deadline_and_shown_text_is_never_replaced(
     table: Requests,
 ) -> None:
-    """Who missed both deadlines is late once."""
+    """A request that misses both deadlines is late once."""
     unseen, seen = publishing(table), waiting(table, 2)
     for entry in (unseen, seen):
         table.delta(delta("He", request_id=entry.response_id), 1)

@@ -1,4 +1,4 @@
-"""Whatever replies, acknowledgements, deadlines and clients do, each answer ends once and reads as it was told."""
+"""Replies, acknowledgements, deadlines and clients in any order end each answer once, with the text that was sent."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ SEAL = CursorKey(b"secret").seal(SessionKey("t", "s"))
 
 @dataclass
 class Client:
-    """What one connection has been sent in its codec, checked as it comes."""
+    """The messages of one connection in its codec, checked as they arrive."""
 
     codec: str
     outbox: Outbox = field(default_factory=Outbox)
@@ -64,7 +64,7 @@ class Client:
 
 
 def from_kafka(reply: AnyReply) -> AnyReply:
-    """As it was written to the log and read again."""
+    """The reply encoded to the log and decoded again."""
     read = decode_reply(msgpack_encode(reply))
     assert isinstance(read, type(reply))
     return read
@@ -165,7 +165,7 @@ class Inflight(RuleBasedStateMachine):
         )
         self.show(entry, self.table.finish(entry, reply, self.now))
         response = entry.answer.response
-        assert (response is None) == (flows and not text), "only who writes may end it without a word"
+        assert (response is None) == (flows and not text), "only the writing worker may end it without text"
         if response is None:
             return
         expected = ("completed", text) if text.startswith(seen) else ("failed", seen)
@@ -182,7 +182,7 @@ class Inflight(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def give_up(self, data: st.DataObject) -> None:
-        """Kafka did not take it, or the worker had no word to say."""
+        """Kafka refused it, or the worker gave it up."""
         entry = self.pick(data, AnswerState.COUNTING, AnswerState.PUBLISHING, AnswerState.WAITING)
         if entry is not None:
             self.show(entry, self.table.fall_back(entry, FAQ, self.now))
@@ -265,7 +265,7 @@ class Inflight(RuleBasedStateMachine):
             assert due <= min(dues)
 
     def teardown(self) -> None:
-        """At the latest the hard deadline ends all, and whoever is connected has the whole text."""
+        """At the latest the hard deadline ends every answer, and a connected client has the whole text."""
         self.time_passes(10_000.0)
         assert len(self.table) == 0
         for entry in self.entries.values():
@@ -281,5 +281,5 @@ class Inflight(RuleBasedStateMachine):
 
 @pytest.mark.parametrize("codec", GATEWAY_CODECS)
 @pytest.mark.promise(2)
-def test_each_answer_ends_once_and_reads_as_it_was_told(codec: str, reliability: Reliability) -> None:
+def test_each_answer_ends_once_and_reads_as_sent(codec: str, reliability: Reliability) -> None:
     run_machine(reliability, lambda: Inflight(codec), part=150)

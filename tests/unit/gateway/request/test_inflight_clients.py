@@ -18,7 +18,7 @@ from tests.support.builders.gateway import (
 # --- the client asks again, or is gone
 
 
-def test_a_repeated_event_finds_its_answer_and_hears_all_of_it_again(table: Requests) -> None:
+def test_a_repeated_event_finds_its_answer_and_gets_all_of_it_again(table: Requests) -> None:
     entry = publishing(table)
     assert table.find(SessionKey("t", "s"), "e1") is entry
     assert table.reattach(entry, "c2") == []
@@ -31,7 +31,7 @@ def test_a_repeated_event_finds_its_answer_and_hears_all_of_it_again(table: Requ
     assert texts(table.reattach(entry, "c4")) == [created(), (0, "Hey"), ("completed", "stop", "Hey")]
 
 
-def test_a_request_is_named_by_its_answer_or_its_event_and_in_its_own_session(table: Requests) -> None:
+def test_a_request_is_found_by_response_or_event_id_in_its_own_session(table: Requests) -> None:
     entry, other = publishing(table), publishing(table, 2)
     assert table.named(SessionKey("t", "s"), R1, None) is entry
     assert table.named(SessionKey("t", "s"), R1, "e2") is entry, "the answer's name counts first"
@@ -58,8 +58,8 @@ def test_a_lost_connection_loses_no_answer(table: Requests) -> None:
     assert texts(table.reattach(entry, "c3")) == [created(), (0, "Hey")]
 
 
-def test_an_answer_that_is_forgotten_takes_no_others_name_with_it(table: Requests) -> None:
-    """Its event is used again for another question, which is under way."""
+def test_forgetting_an_answer_removes_no_other_answers_event_id(table: Requests) -> None:
+    """Its event id is reused for another question, which is in flight."""
     entry = waiting(table)
     newer = make_entry(2, event_id=entry.request.event_id)
     table.finish(entry, done("Hi"), 1)
@@ -71,8 +71,8 @@ def test_an_answer_that_is_forgotten_takes_no_others_name_with_it(table: Request
     assert table.get(newer.response_id) is newer, "what has not ended is not forgotten"
 
 
-def test_of_an_erased_session_the_earlier_generations_are_forgotten_and_no_other(table: Requests) -> None:
-    """And no other session's: what is open is to be ended, what has ended is dropped."""
+def test_an_erasure_forgets_only_the_sessions_earlier_generations(table: Requests) -> None:
+    """No other session's answers: open ones must be ended, ended ones are dropped."""
     ended, open_, later = waiting(table), publishing(table, 2), publishing(table, 3, generation=7)
     other = publishing(table, 4, session=SessionKey("t", "s2"))
     table.finish(ended, done("Hi"), 1)
@@ -86,7 +86,7 @@ def test_of_an_erased_session_the_earlier_generations_are_forgotten_and_no_other
     assert table.open_before(SessionKey("t", "s2"), 7) == [other]
 
 
-def test_why_a_reply_is_shown_to_nobody(table: Requests) -> None:
+def test_the_reason_why_a_reply_is_shown_to_no_client(table: Requests) -> None:
     erased, open_ = waiting(table), waiting(table, 2)
     table.finish(erased, done("Hi"), 1)
     table.forget_before(SESSION, 7)
@@ -94,8 +94,8 @@ def test_why_a_reply_is_shown_to_nobody(table: Requests) -> None:
     assert [table.why_dropped(done("Hi", request_id=name)) for name in names] == ["erased", "session", "unknown"]
 
 
-def test_an_event_is_that_of_its_newest_generation(table: Requests) -> None:
-    """Who comes back with an answer that was erased meanwhile does not take the event from whoever asked anew."""
+def test_an_event_id_belongs_to_its_newest_generation(table: Requests) -> None:
+    """A client that returns with an erased answer does not take the event id from the client that asked again."""
     newer, older = make_entry(1, generation=7), make_entry(2, event_id="e1")
     table.accept(newer)
     table.accept(older)
@@ -107,7 +107,7 @@ def test_an_event_is_that_of_its_newest_generation(table: Requests) -> None:
 # --- memory
 
 
-def test_only_so_many_answers_are_remembered(table: Requests) -> None:
+def test_the_number_of_remembered_answers_is_bounded(table: Requests) -> None:
     for number in range(1, 2_502):
         table.cancel(publishing(table, number), now_unix_ms=1.0)
     assert table.find(SessionKey("t", "s"), "e501") is None
@@ -115,7 +115,7 @@ def test_only_so_many_answers_are_remembered(table: Requests) -> None:
     assert len(table._ended) == len(table._by_event) == 2_000
 
 
-def test_only_so_many_erased_answers_are_remembered(table: Requests) -> None:
+def test_the_number_of_remembered_erased_answers_is_bounded(table: Requests) -> None:
     for number in range(1, 2_002):
         table.cancel(entry := publishing(table, number), now_unix_ms=1.0)
         table.forget(entry)

@@ -1,4 +1,4 @@
-"""Wherever a client's socket breaks and whichever gateway it comes back to, it is told one text, once, and one end."""
+"""A client gets one text, once, and one end, wherever its socket breaks and whichever gateway it reconnects to."""
 
 from dataclasses import dataclass, field, replace
 
@@ -39,7 +39,7 @@ def adopted(table: Requests, text: str = "", *, now: float = 100.0) -> Entry:
 # --- the gateway that began it
 
 
-def test_a_client_that_comes_back_is_told_the_rest(table: Requests) -> None:
+def test_a_returning_client_gets_the_rest(table: Requests) -> None:
     entry = make_entry()
     table.accept(entry)
     entry.admit(1)
@@ -55,7 +55,7 @@ def test_a_client_that_comes_back_is_told_the_rest(table: Requests) -> None:
     assert entry.connection_id == "c5"
 
 
-def test_an_answer_that_was_asked_again_and_is_not_promised_here_yet_is_told_from_its_beginning(
+def test_a_repeated_answer_that_is_not_confirmed_here_is_sent_from_its_beginning(
     table: Requests,
 ) -> None:
     entry = make_entry()
@@ -70,7 +70,7 @@ def test_an_answer_that_was_asked_again_and_is_not_promised_here_yet_is_told_fro
     ]
 
 
-def test_whoever_comes_back_with_less_than_before_has_the_soft_deadline_again(table: Requests) -> None:
+def test_a_client_that_returns_with_less_text_has_the_soft_deadline_again(table: Requests) -> None:
     entry = adopted(table, "Hel", now=0.0)
     table.end_recall(entry)
     assert [*table.due_times.late(300)] == [], "its client has text"
@@ -79,8 +79,8 @@ def test_whoever_comes_back_with_less_than_before_has_the_soft_deadline_again(ta
     assert [*table.due_times.late(301)] == [entry]
 
 
-def test_whoever_asks_again_has_the_soft_deadline_again(table: Requests) -> None:
-    """What was shown elsewhere is told no more, and here is nothing yet."""
+def test_a_client_that_repeats_its_event_has_the_soft_deadline_again(table: Requests) -> None:
+    """The text shown elsewhere is not sent any more, and none has arrived here yet."""
     entry = adopted(table, "Hel", now=0.0)
     table.end_recall(entry)
     assert [*table.due_times.late(300)] == [], "its client has text"
@@ -91,7 +91,7 @@ def test_whoever_asks_again_has_the_soft_deadline_again(table: Requests) -> None
 # --- another one
 
 
-def test_an_adopted_answer_is_shown_from_where_its_client_was(table: Requests) -> None:
+def test_an_adopted_answer_continues_at_its_clients_position(table: Requests) -> None:
     entry = adopted(table, "Hel")
     assert table.delta(delta("He"), 101) == []
     assert texts(table.delta(delta("llo", 2), 102)) == [(3, "lo")]
@@ -107,7 +107,7 @@ def test_the_log_may_be_read_twice(table: Requests) -> None:
     assert table.delta(delta("He"), 103) == table.delta(delta("llo", 2), 103) == []
 
 
-def test_a_client_that_was_shown_another_text_is_told_anew(table: Requests) -> None:
+def test_a_client_that_was_shown_another_text_gets_a_restart(table: Requests) -> None:
     """The first gateway showed its fallback, and died before the log had it."""
     entry = adopted(table, "We are busy")
     assert table.delta(delta("Hello"), 101) == []
@@ -116,7 +116,7 @@ def test_a_client_that_was_shown_another_text_is_told_anew(table: Requests) -> N
     assert texts(table.finish(entry, done("Hello you there"), 103)) == [("completed", "stop", "Hello you there")]
 
 
-def test_an_end_that_is_shorter_than_what_was_shown_is_told_anew(table: Requests) -> None:
+def test_an_end_shorter_than_the_shown_text_is_a_restart(table: Requests) -> None:
     entry = adopted(table, "We are busy")
     assert texts(table.finish(entry, done("Hi"), 101)) == [
         entry.opened().created,
@@ -125,7 +125,7 @@ def test_an_end_that_is_shorter_than_what_was_shown_is_told_anew(table: Requests
     ]
 
 
-def test_the_same_fallback_goes_on_where_the_first_gateways_broke_off(table: Requests) -> None:
+def test_the_same_fallback_continues_where_the_first_gateway_stopped(table: Requests) -> None:
     entry = adopted(table, FAQ.text[:6])
     assert texts(table.fall_back(entry, FAQ, 300)) == [(6, FAQ.text[6:]), ("completed", "stop", FAQ.text)]
 
@@ -138,7 +138,7 @@ def test_a_gateways_own_end_is_the_answer_whatever_was_read_before(table: Reques
     assert texts(items) == [entry.opened().created, (0, FAQ.text), ("completed", "stop", FAQ.text)]
 
 
-def test_a_cut_that_came_sooner_elsewhere_keeps_what_was_shown(table: Requests) -> None:
+def test_an_earlier_cut_elsewhere_keeps_the_shown_text(table: Requests) -> None:
     entry = adopted(table)
     table.delta(delta("Hello"), 101)
     items = table.finish(entry, done("Hel", status="incomplete", reason="deadline"), 102)
@@ -164,11 +164,11 @@ def test_while_the_log_is_read_the_deadlines_wait_a_little(table: Requests) -> N
     assert [*table.due_times.late(1_000)] == [*table.due_times.late(1_199)] == []
     assert [*table.due_times.late(1_200)] == [entry]
     assert entry.adoption is not None
-    assert entry.adoption.latest_unix_ms == 1_200, "nothing is waited for behind that"
+    assert entry.adoption.latest_unix_ms == 1_200, "no deadline is waited for after that"
 
 
 @pytest.mark.parametrize("now", [1_000, 50_000])
-def test_what_was_over_is_read_from_the_log_first_and_for_a_second_at_most(table: Requests, now: int) -> None:
+def test_an_ended_answer_is_first_read_from_the_log_for_a_second_at_most(table: Requests, now: int) -> None:
     entry = adopted(table, "Hello", now=now)
     assert [*table.due_times.late(now + 999)] == []
     table.end_recall(entry)
@@ -188,8 +188,8 @@ def test_with_text_shown_elsewhere_the_soft_deadline_is_kept(table: Requests) ->
     assert [*table.due_times.late(1_000)] == [entry]
 
 
-def test_a_cursor_tells_all_that_another_gateway_needs_of_an_answer(table: Requests) -> None:
-    """Where the log and the request are, whose generation and trace it has, and by when it was promised."""
+def test_a_cursor_contains_all_that_another_gateway_needs_of_an_answer(table: Requests) -> None:
+    """The log's and the request's positions, its generation, its trace, and its promised time."""
     begun = make_entry(
         soft=7_200,
         hard=8_000,
@@ -206,7 +206,7 @@ def test_a_cursor_tells_all_that_another_gateway_needs_of_an_answer(table: Reque
     each.age_ms = 150
     entry = table.adopt(each, SESSION, "c2", 150.0)
     assert entry.publication == Publication(destination=Destination(bucket="long"), place=Place(2, 6), published=True)
-    assert not adopted(table).publication.published, "nobody knows where its request is"
+    assert not adopted(table).publication.published, "the request's position is unknown"
     deadline = Deadline(first_token_unix_ms=200, deadline_unix_ms=1_000)
     assert entry.request == replace(
         begun.request, input="", received_unix_ms=0, deadline=deadline, clock_ms=67_000, trace=None
@@ -223,10 +223,10 @@ def test_the_cursor_of_an_adopted_answer_is_as_good_as_the_first(table: Requests
 
 
 @pytest.mark.parametrize("off_ms", [-3_600_000, -60_000, 0, 60_000, 3_600_000])
-def test_an_adopted_answers_deadlines_go_by_its_age_and_not_by_the_first_gateways_clock(
+def test_an_adopted_answers_deadlines_use_its_age_and_not_the_first_gateways_clock(
     table: Requests, off_ms: int
 ) -> None:
-    """Its cursor, its request and its cancel name the moment that the first gateway wrote."""
+    """Its cursor, its request and its cancel have the first gateway's time."""
     each = told(age=150)
     each.received_unix_ms = 1_800_000_000_000 + off_ms
     entry = table.adopt(each, SESSION, "c2", 7_000)
@@ -241,7 +241,7 @@ def test_an_adopted_answers_deadlines_go_by_its_age_and_not_by_the_first_gateway
 
 @dataclass
 class Shop:
-    """A gateway: its table, what it has read of the log, whether it is there."""
+    """A gateway: its table, the part of the log it has read, whether it is alive."""
 
     table: Requests = field(default_factory=Requests)
     read: int = 0
@@ -304,7 +304,7 @@ class Resuming(RuleBasedStateMachine):
         """All that was written to the socket reaches the client."""
         for message in self.outbox.drain(0.0):
             if isinstance(message, ResponseCreated):
-                assert self.seen == "", "no text is told twice"
+                assert self.seen == "", "no text is sent twice"
             elif isinstance(message, ResponseDelta):
                 assert (message.seq, message.offset) == (self.seq, len(self.seen))
                 self.seen += message.delta
@@ -316,8 +316,9 @@ class Resuming(RuleBasedStateMachine):
 
     @rule(shop=st.integers(0, 1), lost=st.booleans())
     def move(self, shop: int, lost: bool) -> None:
-        """The socket breaks, with what it held or after that has arrived; the client comes back here or there. A
-        gateway that does not know the answer reads the log from its beginning."""
+        """The socket breaks, before or after its buffer has arrived; the client reconnects to either gateway. A gateway
+        that does not know the answer reads the log from its beginning.
+        """
         if not lost:
             self.arrive()
         self.outbox = Outbox()
@@ -339,7 +340,7 @@ class Resuming(RuleBasedStateMachine):
 
     @rule(shop=st.integers(0, 1))
     def die(self, shop: int) -> None:
-        """Its process is another one; its client, if it has one, comes back to it or the other."""
+        """Replace the process; its client, if any, reconnects to it or the other."""
         self.shops[shop] = Shop(read=len(self.log))
         if shop == self.at:
             self.move(1 - shop, lost=True)

@@ -1,4 +1,4 @@
-"""What waits for a client keeps its order, loses nothing, and is told from its beginning when it is told again."""
+"""Buffered messages for a client keep their order, lose nothing, and restart when an answer is sent again."""
 
 import pytest
 from hypothesis import given
@@ -22,7 +22,7 @@ def outbox() -> Outbox:
 
 
 def told(text: str = "", *, seq: int = 0, letter: str = "r") -> ResumePoint:
-    """So much of an answer was told, in so many deltas."""
+    """This many characters of an answer were sent, in this many deltas."""
     return builders.told(digest=digest_of(NAMES[letter]), seq=seq, chars=len(text), crc=checksum(text))
 
 
@@ -39,7 +39,7 @@ def ended(text: str, letter: str = "r") -> Response:
 
 
 def brief(messages: list[ServerMessage]) -> list[object]:
-    """Each by its letter and what it says, without its cursor."""
+    """Return each message as a letter with its text, without its cursor."""
     letters = {name: letter for letter, name in NAMES.items()}
     said: list[object] = []
     for message in messages:
@@ -80,18 +80,18 @@ def test_answers_do_not_mix_and_other_messages_keep_their_place() -> None:
     assert taken(*items) == ["a", "b", ("a", 0, 0, "13"), Ping(), ("b", 0, 0, "2")]
 
 
-def test_an_answer_that_is_told_again_begins_anew_even_while_its_text_waits() -> None:
-    """A slow client repeats its event: the text that still waits belongs to the first telling."""
+def test_a_restarted_answer_restarts_even_while_its_text_is_buffered() -> None:
+    """A slow client repeats its event: the buffered text belongs to the first sending."""
     items = (opened(), shown(0, "ab"), opened(), shown(0, "ab"), shown(2, "c"), ended("abc"))
     assert taken(*items) == ["r", ("r", 0, 0, "ab"), "r", ("r", 0, 0, "abc"), ("r", "abc")]
 
 
-def test_an_end_is_told_to_a_client_that_was_told_nothing_of_its_answer() -> None:
+def test_an_end_is_sent_to_a_client_that_got_nothing_of_its_answer() -> None:
     assert taken(ended("abc")) == [("r", "abc")]
 
 
 @pytest.mark.parametrize("waiting", [(), (shown(2, "y "),)])
-def test_an_end_is_told_after_the_text_that_a_fault_has_kept_from_its_client(waiting: tuple[Shown, ...]) -> None:
+def test_an_end_is_sent_after_the_text_that_a_fault_had_delayed(waiting: tuple[Shown, ...]) -> None:
     box = outbox()
     for item in (opened(), shown(0, "He")):
         box.put(item)
@@ -101,7 +101,7 @@ def test_an_end_is_told_after_the_text_that_a_fault_has_kept_from_its_client(wai
     assert brief(box.drain(0.0)) == [("r", 1, 2, "y you"), ("r", "Hey you")]
 
 
-def test_each_cursor_says_what_has_left_of_every_open_answer() -> None:
+def test_each_cursor_has_the_sent_position_of_every_open_answer() -> None:
     box = outbox()
     for item in (opened("a"), shown(0, "xy", "a"), opened("b"), shown(0, "z", "b")):
         box.put(item)
@@ -119,7 +119,7 @@ def test_each_cursor_says_what_has_left_of_every_open_answer() -> None:
     ]
 
 
-def test_a_client_that_comes_back_is_told_on_from_where_it_was() -> None:
+def test_a_returning_client_continues_at_its_position() -> None:
     box = Outbox()
     box.start_session(SEAL, [told("xy", seq=1, letter="a"), told("z", seq=1, letter="b")], 0.0)
     box.put(shown(2, "!", "a"))
@@ -132,7 +132,7 @@ def test_a_client_that_comes_back_is_told_on_from_where_it_was() -> None:
     ]
 
 
-def test_of_an_answer_that_is_let_go_nothing_is_told_and_others_keep_their_place() -> None:
+def test_nothing_of_a_detached_answer_is_sent_and_others_keep_their_place() -> None:
     box = outbox()
     waiting = (opened("a"), opened("b"), shown(0, "12", "a"), shown(0, "3", "b"), ended("12", "a"), shown(1, "4", "b"))
     for item in (*waiting, ended("34", "b")):
@@ -145,8 +145,8 @@ def test_of_an_answer_that_is_let_go_nothing_is_told_and_others_keep_their_place
     assert cursors(messages) == [[told(letter="b")], [told("34", seq=1, letter="b")], []]
 
 
-def test_a_cursor_says_how_old_its_answers_are() -> None:
-    """Those that its client came back with, too: of their age by then."""
+def test_a_cursor_has_the_age_of_its_answers() -> None:
+    """This includes answers that the client returned with, by their age at that time."""
     box = Outbox()
     known = told(letter="a")
     known.age_ms = 300
@@ -162,7 +162,7 @@ PIECES = st.lists(
 
 
 @given(PIECES)
-def test_whenever_it_is_written_each_text_arrives_whole_and_in_order(pieces: list[tuple[str, str, bool]]) -> None:
+def test_each_text_arrives_complete_and_in_order_whenever_it_is_flushed(pieces: list[tuple[str, str, bool]]) -> None:
     box, said, got, seqs = outbox(), dict.fromkeys("abc", ""), dict.fromkeys("abc", ""), dict.fromkeys("abc", 0)
     letters = {name: letter for letter, name in NAMES.items()}
     for letter in "abc":
@@ -189,7 +189,7 @@ def test_whenever_it_is_written_each_text_arrives_whole_and_in_order(pieces: lis
     assert got == said
 
 
-def test_nothing_is_kept_of_an_answer_that_has_ended_or_is_told_elsewhere() -> None:
+def test_nothing_is_stored_of_an_ended_or_moved_answer() -> None:
     box = outbox()
     for end in (lambda: box.put(ended("hi")), lambda: box.drop_answer(NAMES["r"])):
         box.put(opened())

@@ -25,7 +25,7 @@ def shown_by_canary() -> Entry:
 
 
 def _told(items: list[Item]) -> list[str]:
-    """Return what a client is told: `*` where the answer begins."""
+    """Return the text a client receives: `*` marks a restart."""
     told: list[str] = []
     for item in items:
         match item:
@@ -38,7 +38,7 @@ def _told(items: list[Item]) -> list[str]:
     return told
 
 
-def test_whoever_began_ends_it() -> None:
+def test_the_version_that_began_an_answer_ends_it() -> None:
     entry = shown_by_canary()
     assert replies.finish(entry, done("No.", attempt=2, revision="old"), NOW) == []
     assert _told(replies.add_delta(entry, delta("we", 5, attempt=1, revision="new"), NOW)) == ["we"]
@@ -47,7 +47,7 @@ def test_whoever_began_ends_it() -> None:
     assert entry.answer.aside is None
 
 
-def test_where_the_first_falls_silent_the_answer_begins_again() -> None:
+def test_if_the_first_falls_silent_the_answer_restarts() -> None:
     entry = shown_by_canary()
     assert _told(replies.add_delta(entry, delta(", we", 2, attempt=2, revision="old"), SILENT)) == ["*", "No, we"]
     assert replies.add_delta(entry, delta("we", 5, attempt=1, revision="new"), SILENT) == []
@@ -65,7 +65,7 @@ def test_a_whole_answer_waits_for_the_silence_of_the_first() -> None:
     assert _told(replies.begin_again(entry, SILENT)) == ["*", "No.", "completed old None: No."]
 
 
-def test_an_end_without_words_or_a_cut_names_the_version_whose_text_is_shown() -> None:
+def test_an_end_without_text_or_a_cut_names_the_version_of_the_shown_text() -> None:
     entry = shown_by_canary()
     nothing = done("", attempt=2, revision="old", status="incomplete", reason="infeasible")
     assert replies.finish(entry, nothing, NOW) == []
@@ -73,7 +73,7 @@ def test_an_end_without_words_or_a_cut_names_the_version_whose_text_is_shown() -
     assert _told(cut(shown_by_canary(), NOW)) == ["incomplete new canary: Yes, "]
 
 
-def test_who_has_more_of_the_first_at_another_gateway_is_told_the_other_from_its_beginning() -> None:
+def test_a_client_with_more_text_of_the_first_version_gets_a_restart_of_the_other() -> None:
     seen = "Yes, we do"
     entry = adopt(told(chars=len(seen), crc=checksum(seen)), SESSION, "c", NOW)
     assert replies.add_delta(entry, delta("Yes", attempt=1, revision="new"), NOW) == []

@@ -1,4 +1,4 @@
-"""Whatever order the words of several versions and attempts arrive in, a client has one text, or its beginning."""
+"""Replies of several versions and attempts in any order give a client one text, or a restart."""
 
 from collections.abc import Iterable
 
@@ -25,7 +25,7 @@ TEXTS = {
     "v2": "two says that instead",
 }
 ATTEMPTS = st.integers(0, 3)
-# By whom, how far from where it stopped, and how many characters.
+# Which writer, how far from its last position, and how many characters.
 WRITES = st.lists(st.tuples(ATTEMPTS, st.sampled_from([0, 0, 0, 0, -3, 2]), st.integers(1, 6)), min_size=1, max_size=8)
 ENDS = st.sampled_from(["whole", "whole", "cut", "failed", "nothing", "deadline", "client"])
 
@@ -55,7 +55,7 @@ class TwoVersions(RuleBasedStateMachine):
                 case Opened():
                     self.text, self.point = "", item.resume_point
                 case Shown():
-                    assert item.offset == len(self.text), "nothing is left out or said twice"
+                    assert item.offset == len(self.text), "no text is left out or repeated"
                     assert self.point is not None
                     self.text += item.text
                     self.point.add_text(item.text)
@@ -74,7 +74,7 @@ class TwoVersions(RuleBasedStateMachine):
     @precondition(lambda self: self.open)
     @rule(writes=WRITES)
     def write(self, writes: list[tuple[int, int, int]]) -> None:
-        """Some is lost on the way, and some comes twice."""
+        """Some are lost in transit, and some come twice."""
         for attempt, shift, chars in writes:
             writer, start = self.writers[attempt], max(0, self.written[attempt] + shift)
             text = TEXTS[writer][start : start + chars]
@@ -98,7 +98,7 @@ class TwoVersions(RuleBasedStateMachine):
 
     @rule(ms=st.sampled_from([1.0, 1_000.0, _FLOWS_MS, _FLOWS_MS + 1]))
     def time_passes(self, ms: float) -> None:
-        """A whole answer that is held aside is looked at again then."""
+        """A completed answer that is held back is checked again."""
         self.now += ms
         if self.entry.answer.aside is not None and self.entry.answer.aside.end is not None:
             self.read(replies.begin_again(self.entry, self.now))

@@ -1,4 +1,4 @@
-"""What is asked counts before admission, as work, whoever answers in the end."""
+"""Demand is counted before admission, as work, whichever source answers."""
 
 from shared.process.clock import now_unix_ms
 from shared.wire.lanes import CHAMPION
@@ -9,7 +9,7 @@ from tests.support.fakes.gateways import Edge, quiet
 
 
 async def asked_of(first_token_ms: float, *, light: bool = False) -> Edge:
-    """Return a gateway, asked three times, with two workers that predict so much; each is tried once against it."""
+    """Return a gateway, asked three times, with two workers that predict this; each gets one probe."""
     edge = Edge(admits=True)
     now = int(now_unix_ms())
     gate = edge.serving.admission_gate
@@ -30,19 +30,19 @@ async def test_requests_are_priced_by_the_mean_of_the_lanes_workers() -> None:
     assert demand.asked() == {CHAMPION: {"short": Asked(3, 150.0)}}
 
 
-async def test_what_admission_turns_away_is_asked_too() -> None:
+async def test_rejected_requests_count_towards_demand() -> None:
     edge = await asked_of(1e6)
     demand = edge.serving.admission_gate.admissions.demand
     assert demand.asked() == {CHAMPION: {"short": Asked(3, 150.0, turned_away=1)}}
 
 
-async def test_a_lane_that_takes_anothers_request_is_asked_for_it() -> None:
+async def test_a_lane_that_takes_over_a_request_gets_its_demand() -> None:
     edge = await asked_of(1e6, light=True)
     asked = edge.serving.admission_gate.admissions.demand.asked()
     assert asked == {CHAMPION: {"short": Asked(3, 150.0, turned_away=1)}, "light": {"short": Asked(1, 10.0)}}
 
 
-async def test_the_last_price_is_kept_when_all_workers_are_gone_and_a_new_one_is_taken() -> None:
+async def test_the_last_price_stays_without_workers_and_is_replaced_by_a_new_one() -> None:
     edge = await asked_of(10.0)
     admissions = edge.serving.admission_gate.admissions
     assert sorted(admissions.expire(now_unix_ms() + 60_000)) == ["w1", "w2"]
@@ -50,4 +50,4 @@ async def test_the_last_price_is_kept_when_all_workers_are_gone_and_a_new_one_is
     assert admissions.demand.ask(CHAMPION, "short") == 50.0
     edge.serving.admission_gate.update_worker("w4", report("w4", service_ms=70.0))
     assert admissions.demand.ask(CHAMPION, "short") == 70.0
-    assert admissions.demand.ask("canary", "short") == 0.0, "of its workers nothing is known"
+    assert admissions.demand.ask("canary", "short") == 0.0, "nothing is known of its workers"

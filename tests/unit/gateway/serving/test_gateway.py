@@ -1,4 +1,4 @@
-"""What the gateway makes of what clients, workers and the clock do, one after the other or in one breath."""
+"""The gateway's handling of clients, workers and timers, one after the other or in the same turn of the loop."""
 
 import asyncio
 
@@ -63,7 +63,7 @@ def name_of(event_id: str) -> str:
     return response_id(SessionKey("demo", "s"), event_id, QUESTION)
 
 
-async def test_a_fault_of_our_own_ends_its_answer_at_once_and_no_other(
+async def test_an_internal_fault_ends_only_its_own_answer_immediately(
     edge: Edge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = await edge.connect().say(START, asks("first"))
@@ -80,8 +80,8 @@ async def test_a_fault_of_our_own_ends_its_answer_at_once_and_no_other(
 # --- which worker gets it
 
 
-async def test_a_session_is_admitted_by_the_worker_that_will_get_it_and_its_request_goes_there() -> None:
-    """One worker has no time before the deadline; it is tried once all the same."""
+async def test_a_session_is_admitted_by_the_worker_that_gets_its_request() -> None:
+    """One worker has no time before the deadline; it gets one probe all the same."""
     edge = Edge(FakeProducer(partitions=2), admits=True)
     for number, first_token_ms in enumerate((10.0 * MINUTE_MS, 50.0)):
         now = int(now_unix_ms())
@@ -105,8 +105,7 @@ async def test_a_session_is_admitted_by_the_worker_that_will_get_it_and_its_requ
 
 
 async def adopting(edge: Edge, *, text: str = "", soft_ms: int = 0, asked_ms_ago: int = 1_000) -> FakeConnection:
-    """A client that comes with an answer which another gateway began, and has so much of it. Its soft deadline comes
-    that long from now."""
+    """A client with an answer that another gateway began, at this position. Its soft deadline is this far from now."""
     answer = told(
         digest=digest_of(name_of("e")),
         received_unix_ms=int(now_unix_ms()) - asked_ms_ago,
@@ -123,8 +122,8 @@ async def adopting(edge: Edge, *, text: str = "", soft_ms: int = 0, asked_ms_ago
     return client
 
 
-async def test_whoever_asks_again_too_late_for_the_first_token_hears_from_the_faq_at_once(edge: Edge) -> None:
-    """Another gateway has shown text, of which nothing stands in the log, and the hard deadline is a minute away."""
+async def test_a_repeated_question_too_late_for_the_first_token_gets_the_faq_immediately(edge: Edge) -> None:
+    """Another gateway has shown text that is not in the log, and the hard deadline is a minute away."""
     client = await adopting(edge, text="Within", soft_ms=-500)
     assert not client.ends
     await client.say(asks("e"))
@@ -132,15 +131,15 @@ async def test_whoever_asks_again_too_late_for_the_first_token_hears_from_the_fa
     assert [end.source for end in client.ends] == ["faq"]
 
 
-async def test_the_question_of_an_adopted_request_is_there_before_its_deadline(edge: Edge) -> None:
-    """Its record may be long in coming, and the deadline waits for nobody."""
+async def test_the_question_of_an_adopted_request_is_read_before_its_deadline(edge: Edge) -> None:
+    """Its record may arrive late, and the deadline does not wait for it."""
     edge.questions.stands = "When does delivery come?"
     client = await adopting(edge, soft_ms=MINUTE_MS)
     assert entry_of(edge, "e").input == "When does delivery come?"
     assert not client.ends
 
 
-async def test_of_an_answer_that_has_begun_in_the_log_nobody_reads_the_question(edge: Edge) -> None:
+async def test_the_question_is_not_read_again_when_the_log_has_its_answer(edge: Edge) -> None:
     edge.questions.stands = "When does delivery come?"
     edge.follower.stands = [delta(name_of("e"), "Within 30")]
     await adopting(edge, text="Within", soft_ms=MINUTE_MS)
@@ -148,7 +147,7 @@ async def test_of_an_answer_that_has_begun_in_the_log_nobody_reads_the_question(
     assert not entry_of(edge, "e").input
 
 
-async def test_an_answer_that_a_lower_rung_took_over_goes_on_where_its_client_resumes(edge: Edge) -> None:
+async def test_an_answer_taken_over_by_a_lower_rung_continues_where_its_client_resumes(edge: Edge) -> None:
     """In the log the champion's end without text comes before the light model's text."""
     name = name_of("e")
     given_up = done(name, "", status="incomplete", reason="infeasible")
@@ -157,8 +156,8 @@ async def test_an_answer_that_a_lower_rung_took_over_goes_on_where_its_client_re
     assert [end.output_text for end in client.ends] == ["Within 30 days."]
 
 
-async def test_while_the_question_is_read_the_worker_may_still_answer_it(edge: Edge) -> None:
-    """The soft deadline has come and the FAQ is to answer; then the log has text after all."""
+async def test_the_worker_may_still_answer_while_the_question_is_read(edge: Edge) -> None:
+    """At the soft deadline the FAQ is to answer; then the log has text after all."""
     edge.questions.come.clear()
     client = await adopting(edge, soft_ms=-1)
     await until(lambda: entry_of(edge, "e").answer.fallback)
@@ -175,7 +174,7 @@ async def test_while_the_question_is_read_the_worker_may_still_answer_it(edge: E
     assert edge.cancelled == []
 
 
-async def test_a_question_that_is_asked_again_while_it_is_read_is_not_forgotten(edge: Edge) -> None:
+async def test_a_question_repeated_during_its_read_is_not_forgotten(edge: Edge) -> None:
     edge.questions.come.clear()
     client = await adopting(edge, soft_ms=-1)
     await until(lambda: entry_of(edge, "e").answer.fallback)
@@ -201,7 +200,7 @@ async def test_at_the_last_moment_no_question_is_waited_for(edge: Edge) -> None:
     await waiting
 
 
-async def test_once_the_faq_has_answered_the_worker_is_told_to_stop(edge: Edge) -> None:
+async def test_after_the_faqs_answer_the_worker_gets_a_cancel(edge: Edge) -> None:
     edge.questions.come.clear()
     client = await adopting(edge, soft_ms=-1)
     await until(lambda: entry_of(edge, "e").answer.fallback)
@@ -215,7 +214,7 @@ async def test_once_the_faq_has_answered_the_worker_is_told_to_stop(edge: Edge) 
     assert {told.reply_partition for told in stopped} == {0, 1}, "it may be written for both"
 
 
-async def test_the_worker_that_has_an_answer_tells_it_where_its_client_is_and_nobody_reads_the_log() -> None:
+async def test_the_worker_that_has_an_answer_redirects_it_and_the_log_is_not_read() -> None:
     edge = Edge(word_s=0.05)
     edge.follower.stands = [delta(name_of("e"), "Within 30 days of that")]
     client = await adopting(edge, text="Within", soft_ms=MINUTE_MS)
@@ -230,8 +229,8 @@ async def test_the_worker_that_has_an_answer_tells_it_where_its_client_is_and_no
 
 
 @pytest.mark.parametrize(("heard", "text"), [(True, ""), (False, "Within 30 days")])
-async def test_an_answer_that_no_worker_tells_of_is_read_from_the_log(heard: bool, text: str) -> None:
-    """A worker that has no text yet is heard too."""
+async def test_an_answer_that_no_worker_reports_is_read_from_the_log(heard: bool, text: str) -> None:
+    """A worker without text yet reports too."""
     edge = Edge(word_s=0.05)
     edge.follower.stands = [delta(name_of("e"), "Within 30 days")]
     await adopting(edge, soft_ms=MINUTE_MS)
@@ -240,7 +239,7 @@ async def test_an_answer_that_no_worker_tells_of_is_read_from_the_log(heard: boo
     assert entry_of(edge, "e").answer.text == text
 
 
-async def test_while_kafka_is_known_to_be_away_the_faq_answers_at_once(edge: Edge) -> None:
+async def test_during_a_known_kafka_outage_the_faq_answers_immediately(edge: Edge) -> None:
     """No deadline is waited for."""
     edge.kafka_is_away = True
     client = await edge.connect().say(START, asks("e"))
@@ -253,7 +252,7 @@ async def test_while_kafka_is_known_to_be_away_the_faq_answers_at_once(edge: Edg
 # --- one question after the other
 
 
-async def test_a_short_question_does_not_overtake_the_long_one_before_it(edge: Edge) -> None:
+async def test_a_short_question_does_not_overtake_an_earlier_long_one(edge: Edge) -> None:
     """Which is counted on a thread. Another session does not wait for it."""
     counter = edge.serving.sending.token_count.tokenizer = SlowTokenizer()  # type: ignore[assignment]
     client = await edge.connect().say(START, ResponseCreate(event_id="long", input=LONG), asks("short"))
@@ -269,7 +268,7 @@ async def test_a_short_question_does_not_overtake_the_long_one_before_it(edge: E
     assert [message.event_id for message in client.heard if isinstance(message, ResponseCreated)] == ["long", "short"]
 
 
-async def test_who_stands_in_line_is_still_answered_by_the_deadline(edge: Edge) -> None:
+async def test_a_queued_question_is_still_answered_by_the_deadline(edge: Edge) -> None:
     counter = edge.serving.sending.token_count.tokenizer = SlowTokenizer()  # type: ignore[assignment]
     hasty = ResponseCreate(event_id="short", input=QUESTION, first_token_ms=1)
     client = await edge.connect().say(START, ResponseCreate(event_id="long", input=LONG), hasty)
@@ -285,7 +284,7 @@ async def test_who_stands_in_line_is_still_answered_by_the_deadline(edge: Edge) 
 
 
 async def test_answers_that_go_from_socket_to_socket_leave_no_cursor_behind(edge: Edge) -> None:
-    """However often they do, what is open stands in one cursor, and a client goes on from it."""
+    """However often clients do this, one cursor has every open answer, and a client resumes from it."""
     sockets = [await edge.connect().say(START) for _ in range(2)]
     for number in range(12):
         here, there = sockets[number % 2], sockets[(number + 1) % 2]
@@ -302,7 +301,7 @@ async def test_answers_that_go_from_socket_to_socket_leave_no_cursor_behind(edge
         assert len(CursorKey(b"secret").seal(SessionKey("demo", "s")).read(client.cursor) or ()) <= 4
 
 
-async def test_no_socket_takes_more_answers_over_than_it_may_ask_for(edge: Edge) -> None:
+async def test_a_socket_takes_over_no_more_answers_than_it_may_ask_for(edge: Edge) -> None:
     first, second = [await edge.connect().say(START) for _ in range(2)]
     for number in range(6):
         await first.say(asks(f"e{number}"))
@@ -316,7 +315,7 @@ async def test_no_socket_takes_more_answers_over_than_it_may_ask_for(edge: Edge)
     assert (first.num_inflight, second.num_inflight) == (2, 4)
 
 
-async def test_a_socket_that_an_answer_has_left_is_told_nothing_more_of_it(edge: Edge) -> None:
+async def test_a_socket_that_an_answer_has_left_gets_no_more_of_it(edge: Edge) -> None:
     """Not even what waited for it to read."""
     slow, quick = [await edge.connect().say(START) for _ in range(2)]
     await slow.say(asks("e"))
@@ -334,7 +333,7 @@ async def test_a_socket_that_an_answer_has_left_is_told_nothing_more_of_it(edge:
 
 
 @pytest.mark.parametrize("named", ["response_id", "target_event_id"])
-async def test_a_cancel_that_comes_just_after_the_end_is_no_error(edge: Edge, named: str) -> None:
+async def test_a_cancel_directly_after_the_end_is_no_error(edge: Edge, named: str) -> None:
     client = await edge.connect().say(START, asks("e"))
     await quiet()
     edge.receive_replies([done(name_of("e"), "Within 30 days.")])
@@ -343,8 +342,8 @@ async def test_a_cancel_that_comes_just_after_the_end_is_no_error(edge: Edge, na
     assert not any(isinstance(message, ErrorEvent) for message in client.heard)
 
 
-async def test_an_erasure_is_written_where_all_read_and_a_cancel_where_the_worker_does_that_has_the_request() -> None:
-    """Whatever number of partitions the topics have by now."""
+async def test_an_erasure_is_written_to_every_partition_and_a_cancel_to_the_workers() -> None:
+    """The topics may have any number of partitions at that time."""
     edge = Edge(FakeProducer(partitions=3))
     client = await edge.connect().say(START, asks("e"))
     await quiet()
@@ -358,13 +357,13 @@ async def test_an_erasure_is_written_where_all_read_and_a_cancel_where_the_worke
 
 
 @pytest.mark.parametrize("event_id", ["never", None])
-async def test_a_cancel_of_nothing_is_an_error_of_what_it_named(edge: Edge, event_id: str | None) -> None:
+async def test_a_cancel_without_an_answer_is_an_error_that_names_its_id(edge: Edge, event_id: str | None) -> None:
     client = await edge.connect().say(START, ResponseCancel(response_id="resp_never", target_event_id=event_id))
     (error,) = [message for message in client.heard if isinstance(message, ErrorEvent)]
     assert (error.error.code, error.event_id) == ("unknown_response", event_id)
 
 
-async def test_another_versions_whole_answer_is_told_once_the_first_is_silent(
+async def test_another_versions_complete_answer_is_sent_once_the_first_is_silent(
     edge: Edge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(answers, "_FLOWS_MS", 20.0)

@@ -1,4 +1,4 @@
-"""A conversation is erased, here or elsewhere: nothing of it is told again, and what is asked next is answered."""
+"""A conversation is erased, here or elsewhere: none of it is sent again, and later questions are answered."""
 
 import asyncio
 from typing import Any
@@ -65,8 +65,8 @@ def comes_back(client: FakeConnection) -> SessionStart:
     return SessionStart(session_id="s", resume=Resume(cursor=client.cursor))
 
 
-async def test_an_erasure_counts_from_the_moment_at_which_it_is_asked_for(edge: Edge) -> None:
-    """In one breath: what was asked before is cancelled; what is asked after is of the conversation that begins."""
+async def test_an_erasure_counts_from_the_moment_of_its_request(edge: Edge) -> None:
+    """In the same turn: earlier questions are cancelled; later ones belong to the new conversation."""
     client = await edge.connect().say(START, asks("before"), SessionDelete(), asks("after"))
     await quiet()
     assert [(end.id, end.status) for end in client.ends] == [(name_of("before"), "cancelled")]
@@ -77,7 +77,7 @@ async def test_an_erasure_counts_from_the_moment_at_which_it_is_asked_for(edge: 
     assert client.ends[-1].output_text == "Within 30 days."
 
 
-async def test_what_the_first_computation_still_says_is_not_the_second_ones_answer(edge: Edge) -> None:
+async def test_later_replies_of_the_first_computation_do_not_answer_the_second(edge: Edge) -> None:
     """The same event with the same text: its replies bear the id that it had in the conversation that was erased."""
     client = await edge.connect().say(START, asks("e"))
     await quiet()
@@ -92,7 +92,7 @@ async def test_what_the_first_computation_still_says_is_not_the_second_ones_answ
     assert ends(client) == [("cancelled", "A secret"), ("completed", "Within 30 days.")]
 
 
-async def test_what_was_cancelled_stands_in_the_log_without_its_text(edge: Edge) -> None:
+async def test_a_cancelled_answer_is_logged_without_its_text(edge: Edge) -> None:
     client = await edge.connect().say(START, asks("e"))
     await quiet()
     edge.receive_replies([delta(name_of("e"), "A secret")])
@@ -103,7 +103,7 @@ async def test_what_was_cancelled_stands_in_the_log_without_its_text(edge: Edge)
     assert b"secret" not in (written.value or b"")
 
 
-async def test_a_reply_of_another_session_is_nobodys(edge: Edge) -> None:
+async def test_a_reply_of_another_session_is_dropped(edge: Edge) -> None:
     client = await edge.connect().say(START, asks("e"))
     await quiet()
     heard, counted = len(client.heard), dropped("session")
@@ -125,16 +125,16 @@ async def test_without_redis_nothing_is_erased_and_nothing_ends(edge: Edge) -> N
     assert ends(client) == [("completed", "Within 30 days.")]
 
 
-async def test_while_redis_is_away_a_request_goes_by_its_creation(edge: Edge) -> None:
-    """This gateway may not have heard of the last erasure."""
+async def test_while_redis_is_away_a_request_uses_its_creation_time(edge: Edge) -> None:
+    """This gateway may have missed the last erasure."""
     edge.history.away = True
     await edge.connect().say(START, asks("e"))
     await quiet()
     assert [(asked.id, asked.generation) for asked in edge.asked] == [(name_of("e"), None)]
 
 
-async def test_what_workers_and_gateways_are_told_names_the_generation(edge: Edge) -> None:
-    """A later one than Redis had, whatever the clock says."""
+async def test_requests_and_replies_name_the_generation(edge: Edge) -> None:
+    """Later than the one in Redis, whatever the clock."""
     edge.history.generations[SESSION] = ahead = int(now_unix_ms()) + 60_000
     client = await edge.connect().say(START, SessionDelete())
     await quiet()
@@ -157,19 +157,19 @@ async def answered(edge: Edge) -> FakeConnection:
 
 
 def erased(edge: Edge) -> int:
-    """In Redis; the generation that has begun."""
+    """The generation that Redis has begun."""
     edge.history.generations[SESSION] = generation = int(now_unix_ms())
     return generation
 
 
-async def test_who_comes_back_is_told_the_rest_of_what_nobody_has_erased(edge: Edge) -> None:
+async def test_a_returning_client_gets_the_rest_of_answers_that_were_not_erased(edge: Edge) -> None:
     client = await answered(edge)
     back = await edge.connect().say(comes_back(client))
     assert deltas(back) == [" days."]
     assert ends(back) == [("completed", "Within 30 days.")]
 
 
-async def test_text_that_is_held_is_not_told_again(edge: Edge) -> None:
+async def test_erased_text_in_memory_is_not_sent_again(edge: Edge) -> None:
     client = await answered(edge)
     erased(edge)
     back = await edge.connect().say(comes_back(client))
@@ -177,7 +177,7 @@ async def test_text_that_is_held_is_not_told_again(edge: Edge) -> None:
     assert (ends(back), deltas(back)) == ([("cancelled", "")], [])
 
 
-async def test_an_answer_that_is_still_written_ends_when_its_client_comes_back(edge: Edge) -> None:
+async def test_a_running_erased_answer_ends_when_its_client_returns(edge: Edge) -> None:
     client = await edge.connect().say(START, asks("e"))
     await quiet()
     edge.receive_replies([delta(name_of("e"), "Within 30")])
@@ -190,7 +190,7 @@ async def test_an_answer_that_is_still_written_ends_when_its_client_comes_back(e
     assert back.num_inflight == len(edge.gateway.inflight) == 0
 
 
-async def test_it_ends_as_soon_as_the_erasure_is_heard_of(edge: Edge) -> None:
+async def test_a_running_answer_ends_when_its_erasure_is_received(edge: Edge) -> None:
     client = await edge.connect().say(START, asks("e"))
     await quiet()
     edge.receive_replies([delta(name_of("e"), "Within 30")])
@@ -199,7 +199,7 @@ async def test_it_ends_as_soon_as_the_erasure_is_heard_of(edge: Edge) -> None:
     assert (ends(client), deltas(client)) == ([("cancelled", "Within 30")], ["Within 30"])
 
 
-async def test_what_was_heard_is_known_when_redis_has_forgotten_it(edge: Edge) -> None:
+async def test_a_received_erasure_is_known_after_redis_has_forgotten_it(edge: Edge) -> None:
     client = await answered(edge)
     generation = erased(edge)
     edge.erased(Erase(tenant="demo", session_id="s", generation=generation))
@@ -224,7 +224,7 @@ async def test_a_question_asked_again_is_a_new_one_and_the_erased_answer_in_the_
     assert len(edge.asked) == 2
 
 
-async def test_another_conversations_erasure_and_an_older_one_end_nothing(edge: Edge) -> None:
+async def test_another_conversations_erasure_or_an_older_one_ends_nothing(edge: Edge) -> None:
     generation = erased(edge)
     client = await edge.connect().say(START, asks("e"))
     await quiet()
@@ -234,11 +234,13 @@ async def test_another_conversations_erasure_and_an_older_one_end_nothing(edge: 
     assert ends(client) == [("completed", "Within 30 days.")]
 
 
-# --- cancelled by somebody
+# --- cancelled by a client or another gateway
 
 
-async def test_a_workers_word_that_it_was_cancelled_ends_nothing(edge: Edge) -> None:
-    """It is of an earlier cancel: of this gateway in another life, or of another, which tells the log itself."""
+async def test_a_workers_cancelled_end_alone_ends_nothing(edge: Edge) -> None:
+    """It belongs to an earlier cancel: of this gateway's previous process, or of another, which writes to the log
+    itself.
+    """
     client = await edge.connect().say(START, asks("e"))
     await quiet()
     heard = len(client.heard)
@@ -265,7 +267,7 @@ async def test_an_erasure_is_logged_by_its_digest_for_as_long_as_copies_may_live
     [
         (None, True, True),
         (Consent(), True, True),
-        (Consent(), False, True),  # what was learned from it may be older than what Redis keeps
+        (Consent(), False, True),  # data learned from it may be older than what Redis keeps
         (None, False, False),
         (Consent(training=True), True, False),
     ],
@@ -280,7 +282,7 @@ async def test_a_returning_conversation_without_consent_withdraws_it(
     assert forgotten(edge) == ([(SESSION.digest.encode(), SESSION.digest)] if withdraws else [])
     assert all(decode_forgotten(each.value).unix_ms >= before for each in edge.producer.of(TOPICS.forgotten))
     assert (SESSION in edge.bad_answers.kept) == (kept and not withdraws)
-    assert edge.told_all == [], "the conversation itself goes on"
+    assert edge.told_all == [], "the conversation itself continues"
 
 
 async def test_a_new_conversation_withdraws_nothing(edge: Edge) -> None:
@@ -301,7 +303,7 @@ async def test_a_withdrawal_that_is_asked_for_and_fails_is_an_error(edge: Edge, 
 
 
 async def hangs(*_: object) -> None:
-    """A broker that is stopped acknowledges nothing, and refuses nothing."""
+    """A stopped broker acknowledges nothing and refuses nothing."""
     await asyncio.Event().wait()
 
 

@@ -1,5 +1,6 @@
-"""Whatever a client sends, in whatever state its session is: a message that is carried out, or a protocol error that
-it can be told of; never anything else."""
+"""Any client message in any session state is carried out, or refused with a protocol error that can be sent; nothing
+else happens.
+"""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from tests.support.reliability import Reliability
 from tests.support.tokens import NOW_UNIX_MS, gate
 
 WHOLE = 50_000  # of each codec
-# What is said of a message is bounded, however long that was.
+# An error's text is bounded, however long the message was.
 MOST_SAID_BYTES = 1_000
 SEAL = CursorKey(b"secret").seal(SessionKey("demo", "s1"))
 
@@ -84,14 +85,14 @@ class Edge:
         assert len(self._read(event)) <= MOST_SAID_BYTES
 
     def _read(self, message: Message) -> bytes:
-        """The client reads what it is told, as it was meant."""
+        """Decode as the client does, and compare with what was meant."""
         wire = GATEWAY_CODECS[self.name].encode(message)
         assert CLIENT_CODECS[self.name].decode(wire) == message
         return wire
 
 
 def _frame_of(data: bytes) -> str | bytes:
-    """A text frame's text; the bytes where they are not UTF-8, which WebSocket refuses before the codec does."""
+    """A text frame's text; bytes if they are not UTF-8, which WebSocket refuses before the codec."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -99,7 +100,7 @@ def _frame_of(data: bytes) -> str | bytes:
 
 
 def _publish(asked: ResponseCreate) -> None:
-    """What was taken can be written on, and is read at the other end."""
+    """An accepted message can be encoded again and is decoded at the other end."""
     names = set(ResponseCreate.__struct_fields__) & set(ChatRequest.__struct_fields__)
     request = ChatRequest(id="r", session_id="s", **{name: getattr(asked, name) for name in names})
     assert decode_request(msgpack_encode(request)) == request
@@ -107,7 +108,7 @@ def _publish(asked: ResponseCreate) -> None:
 
 @pytest.mark.promise(3)
 @pytest.mark.parametrize("name", GATEWAY_CODECS)
-def test_whatever_comes_is_carried_out_or_refused_with_a_bounded_word(name: str, reliability: Reliability) -> None:
+def test_any_message_is_carried_out_or_refused_with_a_bounded_error(name: str, reliability: Reliability) -> None:
     tried = reliability.amount(WHOLE, part=2_000)
     random = Random(1)
     edge, kinds = Edge(name, random), Counter[str]()

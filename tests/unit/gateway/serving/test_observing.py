@@ -1,4 +1,4 @@
-"""Each answer of a rollout is evidence: once, without words, and a success only of the version that gave it."""
+"""Each answer of a rollout is evidence: once, without text, and a success only of the version that gave it."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def judged(**fields: Any) -> tuple[bool, bool, bool, float | None]:
     return seen.failed, seen.missed, seen.unsure, seen.ttft_ms
 
 
-def test_an_answer_is_judged_by_its_promise_its_source_and_its_end() -> None:
+def test_an_answer_is_judged_by_its_promise_source_and_end() -> None:
     assert judged() == (False, False, False, 100.0)
     assert judged(timings=LATE) == (False, True, False, 201.0)
     assert judged(timings=Timings(ttft_ms=100.0, total_ms=1_001.0)) == (False, True, False, 100.0)
@@ -59,7 +59,7 @@ OTHERS = [
 
 @pytest.mark.parametrize("asked", ["canary", "control"])
 @pytest.mark.parametrize("other", OTHERS)
-def test_an_answer_by_another_version_is_no_success_of_the_one_asked(asked: Any, other: dict[str, Any]) -> None:
+def test_an_answer_by_another_version_is_no_success_of_the_requested_one(asked: Any, other: dict[str, Any]) -> None:
     for fields in ({}, {"source": "unsure"}, {"status": "cancelled"}):
         seen = ended(asked=asked, **(fields | other))
         assert seen is not None
@@ -72,7 +72,7 @@ def test_an_answer_by_another_version_is_no_success_of_the_one_asked(asked: Any,
     assert (failed.censored, failed.failed) == (False, True)
 
 
-def test_a_customer_who_stops_an_answer_or_asks_for_a_person_is_seen_apart_from_the_promise() -> None:
+def test_a_cancel_or_a_wish_for_a_person_is_recorded_apart_from_the_promise() -> None:
     stopped = ended(status="cancelled", reason="client", timings=LATE)
     person = ended(source="handoff", lane=None, revision=None, timings=LATE)
     assert stopped is not None
@@ -82,7 +82,7 @@ def test_a_customer_who_stops_an_answer_or_asks_for_a_person_is_seen_apart_from_
 
 
 @pytest.mark.parametrize("fields", [{"status": "cancelled", "text": ""}, {"asked": "champion", "lane": None}])
-def test_what_says_nothing_of_a_version_is_not_observed(fields: dict[str, Any]) -> None:
+def test_an_answer_that_says_nothing_about_a_version_is_not_observed(fields: dict[str, Any]) -> None:
     assert ended(**fields) is None
 
 
@@ -108,11 +108,12 @@ TOO_LATE = [{"status": "incomplete", "reason": "infeasible"}, {"status": "incomp
 
 @pytest.mark.parametrize("sooner_ms", [0, 1, 5_000])
 @pytest.mark.parametrize("end", [*SILENT, *TOO_LATE], ids=lambda end: end["reason"])
-async def test_a_model_without_text_misses_the_promise_under_any_deadline_of_its_client(
+async def test_a_model_without_text_misses_the_promise_under_any_client_deadline(
     end: dict[str, Any], sooner_ms: int
 ) -> None:
-    """Only an end for lack of time may come from a sooner deadline. One that is sooner by a millisecond is the promise,
-    sent by a client that counts it down."""
+    """Only an end for lack of time may come from an earlier deadline. One that is earlier by a millisecond is the
+    promise, sent by a client that counts it down.
+    """
     edge = Edge()
     await asked(edge, deadline_ms=MINUTE_MS - sooner_ms)
     edge.receive_replies([done(edge.asked[0].id, "", revision="new", lane="canary", **end)])
@@ -137,7 +138,7 @@ async def test_an_answer_and_each_new_rating_of_it_are_written_once() -> None:
     assert {each.partition for each in edge.producer.of(TOPICS.observations)} == {0}
 
 
-async def test_an_answer_names_its_language_and_tenant_and_whether_its_conversation_has_moved() -> None:
+async def test_an_observation_has_language_tenant_and_whether_the_conversation_moved() -> None:
     edge = Edge()
     client = await asked(edge)
     edge.receive_replies([done(edge.asked[0].id, "Two weeks.", revision="new", lane="canary")])
@@ -195,7 +196,7 @@ async def test_a_rating_at_another_gateway_and_a_wish_for_a_person_name_the_conv
     assert len(seen_by(edge)) == 2, "without a rollout nothing is written"
 
 
-async def test_nobody_rates_an_answer_of_another_conversation() -> None:
+async def test_an_answer_of_another_conversation_cannot_be_rated() -> None:
     edge = Edge()
     await asked(edge)
     edge.receive_replies([done(edge.asked[0].id, "Two weeks.", revision="new", lane="canary")])
@@ -205,7 +206,7 @@ async def test_nobody_rates_an_answer_of_another_conversation() -> None:
     assert [each.rating for each in seen_by(edge)] == [None]
 
 
-async def test_an_answer_whose_observation_cannot_be_written_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_answer_whose_observation_cannot_be_written_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
     edge = Edge()
     client = await asked(edge)
 

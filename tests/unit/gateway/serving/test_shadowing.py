@@ -1,4 +1,4 @@
-"""The shadow lane is asked again what a share of the customers was answered by the champion, and nothing else."""
+"""The shadow lane gets a share of the questions that the champion answered, and nothing else."""
 
 from typing import Any
 
@@ -48,7 +48,7 @@ def of_the_lane(producer: FakeProducer) -> list[ChatRequest]:
     return [msgpack.decode(record.value or b"", type=ChatRequest) for record in producer.of(SHADOWS)]
 
 
-async def test_a_shadow_is_asked_the_same_as_the_champion_with_the_answer_that_its_customer_had() -> None:
+async def test_a_shadow_gets_the_champions_question_and_its_answer() -> None:
     edge = shadowed(Edge())
     asked = await answered(edge, replaced=(Replaced(offset=0, length=3),), timings=Timings(queue_ms=1.0))
     [request] = of_the_lane(edge.producer)
@@ -56,7 +56,7 @@ async def test_a_shadow_is_asked_the_same_as_the_champion_with_the_answer_that_i
     same = ("session_id", "tenant", "input", "temperature", "created_unix_ms", "generation", "turns")
     assert [getattr(request, name) for name in same] == [getattr(asked, name) for name in same]
     assert (request.metadata, request.consent, request.traceparent) == ({}, None, None)
-    assert request.seed is not None, "by its own id another would be drawn"
+    assert request.seed is not None, "with its own id another sample would be drawn"
     assert request.answered is not None
     assert request.answered.ttft_ms is None or request.answered.total_ms is not None
     assert request.answered == LiveAnswer(
@@ -120,7 +120,7 @@ async def test_nothing_is_shadowed_without_a_worker_or_under_load(why: str) -> N
     assert len(asked.ends) == 1
 
 
-async def test_the_share_has_a_salt_of_its_own() -> None:
+async def test_the_share_has_its_own_salt() -> None:
     edge = shadowed(Edge(), versions=State(aliases={"shadow": "new"}, shadow_share=0.5))
     for number in range(40):
         await answered(edge, f"s{number}")
@@ -137,7 +137,7 @@ class FailingProducer(FakeProducer):
         return await super().enqueue(record)
 
 
-async def test_a_shadow_that_kafka_does_not_take_costs_its_customer_nothing() -> None:
+async def test_a_shadow_question_that_kafka_refuses_costs_its_customer_nothing() -> None:
     edge = shadowed(Edge(producer=FailingProducer()))
     await answered(edge)
     assert (of_the_lane(edge.producer), len(edge.serving.shadowing.sending)) == ([], 0)

@@ -23,7 +23,7 @@ from tests.support.fakes.sessions import ALL, ANNOUNCED, ASK, START, new, opened
 
 
 @pytest.mark.parametrize("handoff", [False, True])
-def test_hello_opens_the_session_and_tells_the_limits(handoff: bool) -> None:
+def test_hello_opens_the_session_and_returns_the_limits(handoff: bool) -> None:
     session = new(handoff=handoff)
     assert session.receive(START, 0) == [OpenSession(None)]
     assert session.created(recovered=False, replayed=0) == SessionCreated(
@@ -38,7 +38,7 @@ def test_hello_opens_the_session_and_tells_the_limits(handoff: bool) -> None:
     assert session.state is SessionState.OPEN
 
 
-def test_a_client_keeps_the_session_that_it_names() -> None:
+def test_a_client_keeps_the_session_it_names() -> None:
     session = new()
     assert session.receive(SessionStart(session_id="mine", resume=Resume(cursor="c")), 0) == [
         OpenSession(Resume(cursor="c"), returns=True)
@@ -48,21 +48,21 @@ def test_a_client_keeps_the_session_that_it_names() -> None:
 
 
 @pytest.mark.parametrize("consent", [None, Consent(), Consent(training=True)])
-def test_a_session_has_the_consent_that_its_hello_gave_and_no_other(consent: Consent | None) -> None:
+def test_a_session_has_the_consent_of_its_hello_only(consent: Consent | None) -> None:
     session = new()
     assert session.consent is None
     session.receive(SessionStart(consent=consent), 0)
     assert session.consent == consent
 
 
-def test_without_hello_in_time_it_is_closed() -> None:
+def test_a_session_without_hello_in_time_is_closed() -> None:
     session = new(now=100)
     assert session.tick(5_099.9) == []
     assert session.tick(5_100) == [Close(CloseCode.NO_HELLO, "no session.start in time")]
     assert session.tick(9_999) == []
 
 
-def test_a_hello_whose_keys_are_being_fetched_is_not_late_and_one_that_was_refused_has_not_come() -> None:
+def test_a_hello_whose_keys_are_being_fetched_is_not_late_and_a_refused_one_does_not_count() -> None:
     session = new()
     (check,) = session.receive(SessionStart(token="t"), 4_000)
     assert isinstance(check, CheckToken)
@@ -72,7 +72,7 @@ def test_a_hello_whose_keys_are_being_fetched_is_not_late_and_one_that_was_refus
 
 
 @pytest.mark.parametrize("message", [ASK, SessionDelete(), SessionRefresh(token="t"), ResponseCancel(response_id="r")])
-def test_another_first_message_than_hello_closes_it_and_nothing_after_it_is_carried_out(message: ClientMessage) -> None:
+def test_any_other_first_message_closes_it_and_nothing_after_it_is_carried_out(message: ClientMessage) -> None:
     session = new()
     effects = session.receive(message, 0)
     assert effects == [Close(CloseCode.NO_HELLO, "the first message must be session.start")]
@@ -92,7 +92,7 @@ def test_another_first_message_than_hello_closes_it_and_nothing_after_it_is_carr
         (ResponseCancel(), "invalid_field"),
     ],
 )
-def test_a_message_becomes_what_the_gateway_is_to_do_or_is_refused_and_the_session_stays(
+def test_a_message_becomes_effects_or_is_refused_and_the_session_stays(
     message: ClientMessage, effects: list[object] | str
 ) -> None:
     session = opened()
@@ -112,15 +112,15 @@ def test_tokens_are_refused_while_none_are_checked() -> None:
     assert refused(lambda: receive(session, SessionRefresh(token="t"), 0)).code == "tokens_not_supported"
 
 
-def test_pings_come_at_every_heartbeat_and_two_unanswered_ones_close() -> None:
+def test_pings_are_sent_at_every_heartbeat_and_two_unanswered_ones_close() -> None:
     session = opened()
     effects = [session.tick(at) for heartbeat in (25_000, 50_000, 75_000) for at in (heartbeat - 1, heartbeat)]
     gone = Close(CloseCode.NO_PONG, "two pings went unanswered")
     assert effects == [[], [Send(Ping())], [], [Send(Ping())], [], [gone]]
 
 
-def test_a_clock_set_back_holds_up_neither_pings_nor_the_wait_for_a_hello() -> None:
-    """By an hour: else a client that is gone would be found out an hour later."""
+def test_setting_the_clock_back_delays_neither_pings_nor_the_hello_timeout() -> None:
+    """By an hour: otherwise a lost client would be noticed an hour later."""
     hour_ms = 3_600_000.0
     session = new(now=hour_ms)
     assert session.tick(hour_ms - 4_999) == []
@@ -133,7 +133,7 @@ def test_a_clock_set_back_holds_up_neither_pings_nor_the_wait_for_a_hello() -> N
     assert session.tick(50_000) == [Close(CloseCode.NO_PONG, "two pings went unanswered")]
 
 
-def test_any_pong_keeps_it_open_and_is_free_and_no_hello() -> None:
+def test_any_pong_keeps_it_open_free_of_charge_and_is_no_hello() -> None:
     session = new(per_minute=1)
     assert [session.receive(Pong(), 0) for _ in range(50)] == [[]] * 50
     assert session.state is SessionState.NEW
@@ -147,7 +147,7 @@ def test_any_pong_keeps_it_open_and_is_free_and_no_hello() -> None:
 FLOOD = "too many refused messages or pongs"
 
 
-def test_an_error_event_says_all_that_the_error_knows() -> None:
+def test_an_error_event_has_all_fields_of_the_error() -> None:
     error = ProtocolError(
         "rate_limited", "slower", kind="rate_limit_error", param="p", retriable=True, retry_after_ms=5
     )
@@ -173,7 +173,7 @@ def test_a_pong_for_each_ping_is_free_for_as_long_as_the_session_lasts() -> None
         assert session.receive(Pong(), 25_000 * number + 1) == []
 
 
-def test_a_client_that_goes_on_when_it_is_refused_is_closed() -> None:
+def test_a_client_that_continues_when_refused_is_closed() -> None:
     """After ten times its messages a minute."""
     session = opened(per_minute=6)
     assert [session.refuse(0) for _ in range(60)] == [None] * 60

@@ -1,4 +1,6 @@
-"""Any messages at any time: a session opens once, closes once, and is one subject's for as long as its tokens last."""
+"""Any messages at any time: a session opens once, closes once, and belongs to one subject for as long as its tokens
+last.
+"""
 
 import pytest
 from hypothesis import strategies as st
@@ -93,8 +95,9 @@ def test_a_connection_keeps_its_order(codec: str, reliability: Reliability) -> N
 
 
 class Guarded(RuleBasedStateMachine):
-    """Good and bad tokens of two people, and time: who opened the session is who it belongs to, until his last good
-    token has expired and never longer."""
+    """Good and bad tokens of two people, and time: the session belongs to its opener until their last good token has
+    expired and never longer.
+    """
 
     @initialize()
     def start(self) -> None:
@@ -148,5 +151,5 @@ class Guarded(RuleBasedStateMachine):
 
 
 @pytest.mark.promise(2)
-def test_a_session_is_its_owners(reliability: Reliability) -> None:
+def test_a_session_belongs_to_its_opener(reliability: Reliability) -> None:
     run_machine(reliability, Guarded)

@@ -1,4 +1,4 @@
-"""Whatever a client does that costs is charged before it is done; one too many is told, and not done."""
+"""Every client action with a cost is charged before it is done; one over the limit is reported and not done."""
 
 from typing import Any
 
@@ -69,8 +69,8 @@ async def test_each_message_that_costs_is_charged_here_and_at_all_gateways(
 
 
 @pytest.mark.parametrize("start", [NAMED, SessionStart(resume=Resume(cursor="c"))])
-async def test_who_comes_back_is_charged_and_who_is_new_is_not(edge: Edge, start: SessionStart) -> None:
-    """Nor is what costs nothing."""
+async def test_a_resumed_session_is_charged_and_a_new_one_is_not(edge: Edge, start: SessionStart) -> None:
+    """Nor is an action without cost."""
     await edge.connect().say(START, Pong(), ResponseCancel(response_id="none"))
     assert edge.quotas.here == edge.quotas.shared == []
     await edge.connect().say(start)
@@ -86,7 +86,7 @@ async def test_who_comes_back_is_charged_and_who_is_new_is_not(edge: Edge, start
         (RATING, "feedback", "f", FeedbackRecorded),
     ],
 )
-async def test_one_too_many_is_told_and_nothing_of_it_is_done(
+async def test_an_action_over_the_limit_is_reported_and_not_done(
     edge: Edge, message: ClientMessage, kind: Kind, event_id: str | None, told: type[Any] | None
 ) -> None:
     """The connection stays."""
@@ -102,8 +102,8 @@ async def test_one_too_many_is_told_and_nothing_of_it_is_done(
     assert len(edge.gateway.inflight) == 0
 
 
-async def test_who_comes_back_too_often_is_sent_away_and_may_come_again(edge: Edge) -> None:
-    """Its cursor is good the next time: nothing is lost, and it is not told that it has not recovered."""
+async def test_a_client_that_reconnects_too_often_is_closed_and_may_return(edge: Edge) -> None:
+    """Its cursor is valid the next time: nothing is lost, and it is not told that recovery failed."""
     edge.quotas.used_up = {"resume"}
     client = await edge.connect().say(NAMED, ASK)
     assert [type(each) for each in client.heard] == [ErrorEvent]
@@ -120,8 +120,8 @@ async def test_a_question_that_asks_for_a_person_costs_both(edge: Edge) -> None:
 
 
 @pytest.mark.parametrize("whose", ["the caller's units", "the tenant's people"])
-async def test_a_question_that_asks_for_a_person_too_often_is_answered_as_any_other(edge: Edge, whose: str) -> None:
-    """Whoever asked for all the people there are, nobody's question meets an error."""
+async def test_a_wish_for_a_person_over_the_limit_is_answered_as_a_normal_question(edge: Edge, whose: str) -> None:
+    """Even if the hand-off limit is used up, no question gets an error."""
     if whose == "the caller's units":
         edge.quotas.used_up = {"handoff"}
     else:
@@ -150,7 +150,7 @@ def keys(edge: Edge) -> Keys:
     return keys
 
 
-async def test_a_token_is_charged_before_its_key_is_looked_for(edge: Edge, keys: Keys) -> None:
+async def test_a_token_is_charged_before_its_key_is_fetched(edge: Edge, keys: Keys) -> None:
     """Good or bad: it has to be checked to know."""
     client = await checked(edge).say(SessionStart(token="nonsense"))
     assert [kind for kind, _ in edge.quotas.here] == ["token"]
@@ -158,14 +158,14 @@ async def test_a_token_is_charged_before_its_key_is_looked_for(edge: Edge, keys:
     assert client.closed_with == CloseCode.INVALID_TOKEN
 
 
-async def test_one_token_too_many_is_not_looked_at_and_its_client_may_come_again(edge: Edge, keys: Keys) -> None:
+async def test_a_token_over_the_limit_is_not_checked_and_its_client_may_return(edge: Edge, keys: Keys) -> None:
     edge.quotas.used_up = {"token"}
     client = await edge.connect().say(SessionStart(token="nonsense"))
     assert errors(client) == [(None, "rate_limited")]
     assert (keys.prepared, client.closed_with) == ([], CloseCode.INTERNAL)
 
 
-async def test_a_token_too_many_of_an_open_session_leaves_it_open(edge: Edge, keys: Keys) -> None:
+async def test_a_token_over_the_limit_leaves_an_open_session_open(edge: Edge, keys: Keys) -> None:
     client = edge.connect()
     client.session = guarded()
     edge.quotas.used_up = {"token"}
@@ -174,8 +174,8 @@ async def test_a_token_too_many_of_an_open_session_leaves_it_open(edge: Edge, ke
     assert (keys.prepared, client.closed_with, client.session.state) == ([], None, SessionState.OPEN)
 
 
-async def test_a_hello_whose_keys_are_fetched_beyond_the_hello_s_time_is_received(edge: Edge, keys: Keys) -> None:
-    """Whoever has said hello is not closed for the time that its keys take."""
+async def test_a_hello_whose_keys_take_longer_than_the_hello_timeout_is_accepted(edge: Edge, keys: Keys) -> None:
+    """A client that has sent its hello is not closed for the time that its keys take."""
     client, effects = checked(edge), list[object]()
 
     async def slowly(_: str) -> None:
@@ -186,14 +186,14 @@ async def test_a_hello_whose_keys_are_fetched_beyond_the_hello_s_time_is_receive
     assert effects == []
 
 
-async def test_a_caller_is_the_token_s_subject_and_its_address() -> None:
+async def test_a_caller_is_the_tokens_subject_and_its_address() -> None:
     session = guarded(sub="alice", tenant="shop")
     caller = session.caller
     assert (caller.session.tenant, caller.subject, caller.address) == ("shop", "alice", "192.0.2.7")
     assert caller.session == session.key
 
 
-def test_a_customer_whom_no_token_names_is_charged_by_the_door_s_name_for_them() -> None:
+def test_a_customer_without_a_token_is_charged_by_the_doors_name_for_them() -> None:
     limits = SessionLimits(hello_timeout_ms=1, heartbeat_ms=0, messages_per_minute=1, announced=ANNOUNCED)
     session = Session(
         connection_id="c",
@@ -208,12 +208,12 @@ def test_a_customer_whom_no_token_names_is_charged_by_the_door_s_name_for_them()
     assert (session.caller.subject, session.caller.address) == ("cw-1", "")
 
 
-async def test_who_has_a_token_and_is_let_in_is_told_so(edge: Edge, keys: Keys) -> None:
+async def test_an_admitted_tokens_expiry_is_returned(edge: Edge, keys: Keys) -> None:
     client = await checked(edge).say(SessionStart(token=token(exp=2**33)))
     assert [type(each) for each in client.heard] == [SessionCreated]
 
 
-async def test_one_socket_too_many_is_told_when_to_come_again(edge: Edge) -> None:
+async def test_a_socket_over_the_limit_is_told_when_to_retry(edge: Edge) -> None:
     edge.gateway.rate_limits.sockets = OpenSockets(most=1)
     first, second = edge.connect(), edge.connect()
     assert errors(second) == [(None, "too_many_connections")]
@@ -222,7 +222,7 @@ async def test_one_socket_too_many_is_told_when_to_come_again(edge: Edge) -> Non
     assert edge.connect().closed_with is None
 
 
-async def test_one_session_too_many_of_a_subject_is_told_when_to_come_again(edge: Edge, keys: Keys) -> None:
+async def test_a_session_over_a_subjects_limit_is_told_when_to_retry(edge: Edge, keys: Keys) -> None:
     edge.gateway.rate_limits.sockets = OpenSockets(most=1_000)
     clients = [await checked(edge).say(SessionStart(token=token(exp=2**33))) for _ in range(11)]
     assert errors(clients[-1]) == [(None, "too_many_connections")]

@@ -9,7 +9,7 @@ from shared.errors import ProtocolError
 from tests.support.fakes.sessions import ASK, START, new, opened, refused
 
 
-def test_a_minutes_worth_may_come_at_once_and_the_next_waits_its_turn() -> None:
+def test_a_minutes_worth_may_come_immediately_and_the_next_waits() -> None:
     session = new(per_minute=6)
     session.receive(START, 0)
     for _ in range(5):
@@ -25,7 +25,7 @@ def test_a_minutes_worth_may_come_at_once_and_the_next_waits_its_turn() -> None:
 
 @given(st.integers(1, 200), st.lists(st.floats(0, 30_000), min_size=1, max_size=300))
 def test_the_rate_is_exact_to_one(per_minute: int, pauses: list[float]) -> None:
-    """Of messages that come whenever, as many pass as the minute's worth and its refill allow, less one at most."""
+    """Of messages at any times, as many pass as the minute's worth and its refill allow, less one at most."""
     session, now, passed, refusals = opened(per_minute), 0.0, 1, 0
     for pause in pauses:
         now += pause
@@ -40,7 +40,7 @@ def test_the_rate_is_exact_to_one(per_minute: int, pauses: list[float]) -> None:
 
 
 @given(st.integers(1, 200), st.integers(1, 10))
-def test_a_client_that_always_sends_gets_its_full_rate(per_minute: int, minutes: int) -> None:
+def test_a_client_that_sends_constantly_gets_its_full_rate(per_minute: int, minutes: int) -> None:
     session, now, passed = opened(per_minute), 0.0, 1
     step = 60_000 / per_minute / 4
     while now < 60_000 * minutes and passed < 2_000:
@@ -54,9 +54,7 @@ def test_a_client_that_always_sends_gets_its_full_rate(per_minute: int, minutes:
 
 
 @given(st.integers(1, 200), st.sampled_from([0, 3_600_000]))
-def test_the_time_to_wait_is_told_to_the_millisecond_also_where_the_clock_was_set_back(
-    per_minute: int, began: int
-) -> None:
+def test_the_wait_is_exact_to_the_millisecond_even_with_a_clock_set_back(per_minute: int, began: int) -> None:
     session = new(per_minute, began)
     for _ in range(per_minute):
         session.rate.spend(began)

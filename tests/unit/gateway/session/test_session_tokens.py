@@ -25,7 +25,7 @@ from tests.support.hostile.message_strategies import NAMES
 from tests.support.tokens import KEYS, NOW_UNIX_MS, NOW_UNIX_S, RULES, gate, token
 
 
-def test_a_token_opens_the_session_and_says_whose_it_is() -> None:
+def test_a_token_opens_the_session_and_names_its_owner() -> None:
     session = new(now=NOW_UNIX_MS, gate=gate())
     assert receive(session, SessionStart(token=token(tenant="shop"), session_id="mine"), NOW_UNIX_MS) == [
         OpenSession(None, returns=True)
@@ -43,7 +43,7 @@ def test_a_token_opens_the_session_and_says_whose_it_is() -> None:
     ],
 )
 def test_without_a_good_token_the_session_is_refused_and_closed(text: str | None, code: str, close: int) -> None:
-    """Where not all keys could be read, its client is to come back."""
+    """If some keys could not be read, its client is told to retry."""
     session = new(now=NOW_UNIX_MS, gate=TokenGate(RULES, KeySet(KEYS.keys, complete=False)))
     refuse, closing = receive(session, SessionStart(token=text), NOW_UNIX_MS)
     assert isinstance(refuse, Refuse)
@@ -64,8 +64,8 @@ def test_instructions_are_a_right_of_the_token(claims: dict[str, bool]) -> None:
     assert receive(session, ASK, NOW_UNIX_MS) == [Ask(ASK)]
 
 
-def test_a_session_of_one_name_is_another_for_each_subject() -> None:
-    """In every way that the rest of the gateway and the workers know a conversation by."""
+def test_the_same_session_id_is_a_different_session_for_each_subject() -> None:
+    """In every form in which the gateway and the workers know a conversation."""
     sessions = [guarded(**who) for who in ({}, {"sub": "bob"}, {"tenant": "shop"}, {"tenant": "shop", "sub": "bob"})]
     assert {session.session_id for session in sessions} == {"mine"}
     assert len({(session.tenant, session.conversation_id) for session in sessions}) == 4
@@ -81,7 +81,7 @@ def test_no_two_subjects_share_a_conversation(one: str, other: str, session: str
         assert msgspec.convert(name, Identifier) == name
 
 
-def test_who_has_no_token_can_name_nobodys_conversation() -> None:
+def test_a_client_without_a_token_can_name_no_owned_conversation() -> None:
     session = new()
     owned = guarded().conversation_id
     assert refused(lambda: receive(session, SessionStart(session_id=owned), 0)).param == "session_id"
@@ -117,7 +117,7 @@ def test_nothing_is_carried_out_after_the_token_has_expired(message: ClientMessa
 
 
 @pytest.mark.parametrize(("first_s", "then_s"), [(60, 600), (600, 60)])
-def test_a_newer_token_of_the_same_subject_lets_the_session_go_on_and_an_older_one_does_not_shorten_it(
+def test_a_newer_token_of_the_same_subject_extends_the_session_and_an_older_one_does_not_shorten_it(
     first_s: int, then_s: int
 ) -> None:
     session = guarded(exp=NOW_UNIX_S + first_s)
@@ -139,7 +139,7 @@ def test_a_newer_token_of_the_same_subject_lets_the_session_go_on_and_an_older_o
         "",
     ],
 )
-def test_a_token_that_does_not_fit_is_refused_and_the_session_stays_as_it_was(text: str) -> None:
+def test_a_token_that_does_not_match_is_refused_and_the_session_is_unchanged(text: str) -> None:
     session = guarded()
     before = (session.identity, session.tenant, session.conversation_id)
     assert refused(lambda: receive(session, SessionRefresh(token=text), NOW_UNIX_MS)).kind == "authentication_error"
@@ -167,7 +167,7 @@ def test_a_session_ends_when_its_token_is_revoked() -> None:
     assert closes == [True, False]
 
 
-def test_the_newest_token_s_claims_hold_whenever_it_expires() -> None:
+def test_the_newest_tokens_claims_apply_whenever_it_expires() -> None:
     session = guarded(exp=NOW_UNIX_S + 60, instructions=True)
     asks = ResponseCreate(event_id="e", input="hi", instructions="Rhyme.")
     assert session.receive(asks, NOW_UNIX_MS) == [Ask(asks)]

@@ -1,4 +1,4 @@
-"""What is counted of an answer: whether its promise was kept, and where a step's time went."""
+"""Metrics of an answer: whether its promise was kept, and how a step's time was spent."""
 
 from dataclasses import replace
 from typing import Any
@@ -43,7 +43,7 @@ def response(ttft_ms: float | None = 100.0, total_ms: float | None = 500.0, **ch
         *((response(source=source), True, (False, False)) for source in ("faq", "busy")),
     ],
 )
-def test_a_promise_is_kept_by_a_workers_answer_in_time_and_not_by_what_stands_in(
+def test_a_promise_is_kept_by_a_workers_answer_in_time_and_not_by_a_fallback(
     told: Response, stood_in: bool, kept: tuple[bool, bool] | None
 ) -> None:
     expected = None if kept is None else Attainment(first_token=kept[0], whole=kept[1])
@@ -52,7 +52,7 @@ def test_a_promise_is_kept_by_a_workers_answer_in_time_and_not_by_what_stands_in
 
 @pytest.mark.parametrize(("after", "is_judged"), [(0.5, False), (0.94, False), (0.95, True), (1.0, True)])
 @pytest.mark.parametrize("sooner", [{"first_token_unix_ms": 1_100}, {"deadline_unix_ms": 1_960}], ids=str)
-def test_an_answer_that_takes_the_shops_own_time_misses_its_promise_though_the_client_set_a_sooner_deadline(
+def test_an_answer_slower_than_the_shops_promise_misses_it_even_with_an_earlier_client_deadline(
     sooner: dict[str, int], after: float, is_judged: bool
 ) -> None:
     """It is a fallback at the share `after` of the first deadline, or is cut at that of the second."""
@@ -66,7 +66,7 @@ def test_an_answer_that_takes_the_shops_own_time_misses_its_promise_though_the_c
 
 @pytest.mark.parametrize(("total_ms", "late"), [(1_250.0, False), (1_250.1, True), (None, False)])
 def test_an_end_may_come_a_quarter_of_a_second_after_its_deadline(total_ms: float | None, late: bool) -> None:
-    """Whoever gives the answer, and however it ends."""
+    """This holds for any source and any end."""
     for source in ("model", "faq"):
         told = response(total_ms=total_ms, source=source, status="cancelled", reason="client")
         assert is_late(told, PROMISE, RECEIVED) == late
@@ -91,7 +91,7 @@ def test_an_answer_is_counted_with_its_promise_and_an_adopted_one_without() -> N
     assert value("replyline_gateway_late_terminals_total") == late + 1
 
 
-def test_padding_is_what_makes_the_rows_of_a_call_equal() -> None:
+def test_padding_is_the_difference_to_equal_rows() -> None:
     """Rows of 3, 5 and 1 tokens are computed as three of 5."""
     before = [value("replyline_worker_tokens_total", kind=kind) for kind in ("padding", "prompt")]
     chunks = tuple(

@@ -1,4 +1,4 @@
-"""Who tells what to whom: a worker its times, where somebody records; a gateway waits for them, and not for ever."""
+"""A worker sends its times if the trace is recorded; a gateway waits for them, for a limited time."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def told(**fields: Any) -> ReplyDone:
 
 
 class AtGateway:
-    """A tracer and the store behind it; `sent` are the traces that have left."""
+    """A tracer and its store; `sent` are the exported traces."""
 
     def __init__(self, rules: KeepRules | None = None) -> None:
         self.store = Store()
@@ -64,8 +64,8 @@ def test_a_missed_deadline_waits_for_the_workers_word() -> None:
     assert {"process chat.requests.short", "queue", "response.create"} <= spans
 
 
-def test_whoever_says_nothing_is_waited_for_five_seconds() -> None:
-    """What came later stays."""
+def test_a_silent_worker_is_waited_for_five_seconds() -> None:
+    """Later traces stay."""
     at = AtGateway()
     cut(at)
     at.tracer.give_up(NOW + 15_000)
@@ -77,7 +77,7 @@ def test_whoever_says_nothing_is_waited_for_five_seconds() -> None:
     assert len(at.sent()) == 1, "told twice"
 
 
-def test_what_waits_is_bounded() -> None:
+def test_the_number_of_waiting_traces_is_bounded() -> None:
     at = AtGateway()
     for number in range(2_003):
         cut(at, response_id=f"resp_{number:028x}")
@@ -85,7 +85,7 @@ def test_what_waits_is_bounded() -> None:
 
 
 @pytest.mark.parametrize(("word", "sent"), [(told(times=None), 1), (told(origin="gateway"), 0)])
-def test_a_workers_word_without_times_ends_the_wait_and_another_gateways_does_not(word: ReplyDone, sent: int) -> None:
+def test_a_workers_end_without_times_ends_the_wait_and_another_gateways_does_not(word: ReplyDone, sent: int) -> None:
     """An answer that was repeated, or a worker of before."""
     at = AtGateway()
     cut(at)
@@ -105,8 +105,8 @@ def test_the_first_worker_that_ends_it_counts() -> None:
 
 
 @pytest.mark.parametrize("asked", [None, TRACEPARENT])
-def test_without_a_store_the_clients_context_goes_through_as_it_came(asked: str | None) -> None:
-    """One of our own tells the workers that nobody records."""
+def test_without_a_store_the_clients_context_is_passed_on_unchanged(asked: str | None) -> None:
+    """A context of our own tells the workers that the trace is not recorded."""
     trace = Tracer().start(asked)
     assert trace.traceparent.endswith("-01" if asked else "-00")
     assert asked in {None, trace.traceparent}
@@ -129,7 +129,7 @@ def served(traceparent: str | None, *, reply_topic: str = "chat.replies", tracer
 
 
 @pytest.mark.parametrize(("traceparent", "told_times"), [(TRACEPARENT, True), (UNSAMPLED, False), (None, False)])
-def test_a_worker_tells_its_times_where_the_trace_is_recorded(traceparent: str | None, told_times: bool) -> None:
+def test_a_worker_sends_its_times_if_the_trace_is_recorded(traceparent: str | None, told_times: bool) -> None:
     bench = served(traceparent, tracer=WorkerTracer(worker_id="w-9"))
     (end,) = bench.ends()
     assert (end.times is not None) is told_times
@@ -148,7 +148,7 @@ def test_an_answer_that_is_repeated_later_has_no_old_times() -> None:
 
 
 @pytest.mark.parametrize("topic", ["chat.replies", "chat.replies.shop"])
-def test_another_service_is_told_the_times_as_a_gateway_is(topic: str) -> None:
+def test_another_service_gets_the_times_like_a_gateway(topic: str) -> None:
     (end,) = served(TRACEPARENT, reply_topic=topic).ends()
     assert end.times is not None
 
@@ -164,8 +164,8 @@ def adopted(at: AtGateway, cursor: bytes | None, half: ReplyDone | None = None) 
     return entry
 
 
-def test_an_adopted_answers_trace_goes_on_where_its_own_gateway_began_it() -> None:
-    """The same trace; under the other gateway's root, linked with what the workers were told."""
+def test_an_adopted_answers_trace_continues_the_first_gateways() -> None:
+    """The same trace, under the other gateway's root, linked with the context sent to the workers."""
     first, second = AtGateway(), AtGateway(KeepRules(ratio=1.0))
     begun = first.tracer.start(TRACEPARENT)
     cursor = KEY.seal(SessionKey("t", "s")).write(
@@ -183,17 +183,17 @@ def test_an_adopted_answers_trace_goes_on_where_its_own_gateway_began_it() -> No
     assert process.links == (int(begun.traceparent.split("-")[2], 16),)
     assert {span.name for span in trace.spans} == {root.name, process.name, "prepare", "queue", "send chat.replies"}
     assert len({span.span_id for span in trace.spans} | {begun.context.child_id(n) for n in range(20)}) == 25
-    assert entry.opened().resume_point.trace == told_of.trace, "a third gateway goes on with the same"
+    assert entry.opened().resume_point.trace == told_of.trace, "a third gateway continues with the same"
 
 
-def test_without_the_workers_word_an_adopted_answer_has_its_root_alone_and_waits_for_nobody() -> None:
+def test_without_the_workers_times_an_adopted_answer_has_only_its_root_and_no_wait() -> None:
     first, second = AtGateway(), AtGateway(KeepRules(ratio=1.0))
     adopted(second, first.tracer.start(None).packed)
     second.exporter.send_all()
     assert [[span.name for span in trace.spans] for trace in second.store.taken] == [["response.resume"]]
 
 
-def test_where_either_gateway_records_nothing_an_adopted_answer_has_no_trace() -> None:
+def test_if_either_gateway_records_nothing_an_adopted_answer_has_no_trace() -> None:
     silent, recording = Tracer(), AtGateway(KeepRules(ratio=1.0))
     assert silent.start(TRACEPARENT).packed is None
     assert silent.adopt(recording.tracer.start(None).packed, NOW) is None

@@ -1,4 +1,4 @@
-"""What `useChat` asks over HTTP: streamed, resumed at another gateway, stopped, erased."""
+"""`useChat` over HTTP: streamed, resumed at another gateway, stopped, erased."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -41,7 +41,7 @@ async def elsewhere(edge: Edge, cursors: FakeCursors) -> AsyncIterator[tuple[Edg
 
 
 async def begun(client: httpx2.AsyncClient, edge: Edge, body: dict[str, Any]) -> "asyncio.Future[httpx2.Response]":
-    """Ask, and return the answer to come once a gateway has passed the question on."""
+    """Ask; return the pending answer once a gateway has published the question."""
     asking, asked = asyncio.ensure_future(client.post("/chat", json=body)), len(edge.asked)
     await until(lambda: len(edge.asked) > asked)
     await until(lambda: edge.gateway.inflight.get(edge.asked[-1].id).answer.created)  # type: ignore[union-attr]
@@ -74,7 +74,7 @@ async def test_an_answer_is_streamed_in_parts(client: httpx2.AsyncClient, edge: 
         (chat("Hi", "Hello.", "Who?"), (Said(user="Hi", assistant="Hello."),)),
     ],
 )
-async def test_a_conversation_is_its_clients_or_remembered_here_never_both(
+async def test_a_conversation_is_the_clients_or_the_remembered_one_never_both(
     client: httpx2.AsyncClient, edge: Edge, body: dict[str, Any], turns: tuple[Said, ...] | None
 ) -> None:
     await asked_and_told(client, edge, body)
@@ -98,7 +98,7 @@ async def test_an_answer_is_resumed_at_another_gateway_from_its_beginning(
     lost.cancel()
 
 
-async def test_an_end_that_nobody_was_told_is_told_to_who_resumes(
+async def test_an_undelivered_end_is_sent_to_a_resuming_client(
     client: httpx2.AsyncClient, edge: Edge, cursors: FakeCursors
 ) -> None:
     asking = await begun(client, edge, chat("Who?"))
@@ -106,7 +106,7 @@ async def test_an_end_that_nobody_was_told_is_told_to_who_resumes(
     kept = dict(cursors.kept)
     await answer(edge, "Ada.")
     await asking
-    cursors.kept = kept  # as if the client had gone before the end
+    cursors.kept = kept  # like a client that disconnected before the end
     told = parts_of((await client.get("/chat/chat-1/stream")).text)
     assert (told[0]["messageId"], text_of(told)) == (edge.asked[0].id, "Ada.")
 
@@ -138,13 +138,13 @@ async def test_a_stop_cancels_after_a_resume_too_and_at_any_gateway(
     first.cancel()
 
 
-async def test_a_chats_erasure_erases_its_conversation(client: httpx2.AsyncClient, edge: Edge) -> None:
+async def test_deleting_a_chat_erases_its_conversation(client: httpx2.AsyncClient, edge: Edge) -> None:
     await asked_and_told(client, edge, chat("Who?", id="My chat / 1"))
     assert (await client.delete("/chat/My%20chat%20%2F%201")).status_code == 204
     assert [erased.session_id for erased in edge.told_all] == [edge.asked[0].session_id]
 
 
-async def test_without_redis_an_answer_comes_and_a_resume_says_why_not(
+async def test_without_redis_an_answer_comes_and_a_resume_reports_why_not(
     client: httpx2.AsyncClient, edge: Edge, cursors: FakeCursors
 ) -> None:
     cursors.away = True
@@ -153,7 +153,7 @@ async def test_without_redis_an_answer_comes_and_a_resume_says_why_not(
     assert (got.status_code, got.text) == (503, "try again")
 
 
-async def test_a_text_that_is_told_anew_takes_the_first_one_back(client: httpx2.AsyncClient, edge: Edge) -> None:
+async def test_a_restarted_text_replaces_the_first_one(client: httpx2.AsyncClient, edge: Edge) -> None:
     asking = await begun(client, edge, chat("Who?"))
     asked = edge.asked[0]
     edge.receive_replies([delta(asked.id, "Bob", session_id=asked.session_id)])
@@ -169,7 +169,7 @@ async def test_a_text_that_is_told_anew_takes_the_first_one_back(client: httpx2.
     assert types[2:6] == ["text-start", "text-delta", "reset-step", "text-start"]
 
 
-async def test_pages_of_the_allowed_origins_ask_and_no_others(edge: Edge, cursors: FakeCursors) -> None:
+async def test_only_pages_of_allowed_origins_may_ask(edge: Edge, cursors: FakeCursors) -> None:
     door = door_of(edge, cursors, allowed_origins=("https://shop.example",))
     asks = {"access-control-request-method": "POST", "access-control-request-headers": "authorization,content-type"}
     async with client_of(door) as client:

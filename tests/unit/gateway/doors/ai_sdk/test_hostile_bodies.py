@@ -1,4 +1,4 @@
-"""Whatever a page sends: an answer or one plain line, nothing of it in a log, and the next one is served."""
+"""Any body from a page gets an answer or one plain line, none of it is logged, and the next request is served."""
 
 import json
 from typing import Any
@@ -46,7 +46,7 @@ def test_a_body_is_a_question_or_the_protocols_error(body: Any) -> None:
 @settings(max_examples=60, deadline=None)
 @given(body=BODIES, chat_id=st.text(st.characters(codec="utf-8"), min_size=1, max_size=40))
 async def test_no_request_breaks_the_door(body: Any, chat_id: str) -> None:
-    """Kafka is away, so that each is answered at once."""
+    """Kafka is away, so that each is answered immediately."""
     edge = Edge(kafka_is_away=True)
     async with client_of(door_of(edge, FakeCursors())) as client:
         got = await client.post("/chat", content=json.dumps(body).encode())
@@ -73,7 +73,7 @@ async def test_no_request_breaks_the_door(body: Any, chat_id: str) -> None:
         (chat("") | {"messages": [{"role": "user", "parts": [{"type": "file"}]}]}, "only text is supported"),
     ],
 )
-async def test_what_cannot_be_answered_is_said_in_a_line(body: dict[str, Any], line: str) -> None:
+async def test_an_unanswerable_body_gets_one_line(body: dict[str, Any], line: str) -> None:
     async with client_of(door_of(Edge(kafka_is_away=True), FakeCursors())) as client:
         got = await client.post("/chat", json=body)
     assert got.status_code == 400
@@ -94,7 +94,7 @@ FILE = {"type": "file", "mediaType": "image/png", "url": "data:,"}
         ([{"role": "user", "content": WORDS, "parts": None}], None),
     ],
 )
-async def test_what_stands_beside_the_text_is_left_out_and_named(messages: list[Any], ignored: str | None) -> None:
+async def test_parts_other_than_text_are_left_out_and_named(messages: list[Any], ignored: str | None) -> None:
     assert chat_question(json.dumps({"id": "c", "messages": messages}).encode()).input == WORDS
     async with client_of(door_of(Edge(kafka_is_away=True), FakeCursors())) as client:
         got = await client.post("/chat", json={"id": "c", "messages": messages})

@@ -1,4 +1,4 @@
-"""Whose a chat is, where the gateway checks tokens: over HTTP by a header, over a WebSocket by a frame's."""
+"""The owner of a chat at a gateway that checks tokens: from a header over HTTP, from a frame over a WebSocket."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from tests.support.fakes.openai_doors import answer
 from tests.support.tokens import bearer_of
 
 
-async def test_a_chat_is_its_subjects_alone() -> None:
+async def test_a_chat_belongs_to_its_subject_only() -> None:
     edge, cursors = Edge(), FakeCursors()
     door = door_of(edge, cursors, tokens.gate())
     page = ChatPage(door)

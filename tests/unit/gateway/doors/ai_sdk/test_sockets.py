@@ -1,4 +1,4 @@
-"""The frames of `WebSocketChatTransport`, over a socket that is none."""
+"""The frames of `WebSocketChatTransport`, over a fake socket."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ async def page(edge: Edge) -> AsyncIterator[ChatPage]:
     await page.leave()
 
 
-async def test_two_questions_are_told_over_one_socket(page: ChatPage, edge: Edge) -> None:
+async def test_two_answers_are_streamed_over_one_socket(page: ChatPage, edge: Edge) -> None:
     for name in ("r1", "r2"):
         page.send("send", name, **chat(f"{name}?", id=name))
     await until(lambda: len(edge.asked) == 2)
@@ -58,10 +58,8 @@ async def test_a_lost_sockets_answer_is_resumed_and_then_stopped(edge: Edge) -> 
     await last.leave()
 
 
-async def test_a_resumption_that_another_replaces_stops_nothing(
-    page: ChatPage, edge: Edge, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As `useChat` does in React's strict mode."""
+async def test_a_replaced_resumption_stops_nothing(page: ChatPage, edge: Edge, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`useChat` does this in React's strict mode."""
     monkeypatch.setattr(sockets, "_REPLACED_S", 0.05)
     page.send("send", "r1", **chat("Who?"))
     await until(lambda: "start-step" in page.of("r1"))
@@ -84,7 +82,7 @@ async def test_an_aborted_question_is_cancelled(page: ChatPage, edge: Edge) -> N
     await until(lambda: edge.cancelled == [edge.asked[0].id])
 
 
-async def test_what_cannot_be_answered_ends_its_request_only(page: ChatPage) -> None:
+async def test_an_unanswerable_request_ends_alone(page: ChatPage) -> None:
     page.send("send", "r1", **chat("Hi", "Hello."))
     await until(lambda: page.told)
     assert page.told == [{"type": "error", "requestId": "r1", "errorText": page.told[0]["errorText"]}]
@@ -102,7 +100,7 @@ async def test_a_page_that_floods_is_closed(page: ChatPage) -> None:
 
 
 @pytest.mark.parametrize(("origin", "closed"), [("https://shop.example", None), ("https://evil.example", 1000)])
-async def test_a_page_of_another_origin_is_not_let_in(edge: Edge, origin: str, closed: int | None) -> None:
+async def test_a_page_of_another_origin_is_refused(edge: Edge, origin: str, closed: int | None) -> None:
     page = ChatPage(door_of(edge, FakeCursors(), allowed_origins=("https://shop.example",)), origin=origin)
     page.send("resume", "r1", id="c")
     await until(lambda: page.told or page.closed is not None)
@@ -117,7 +115,7 @@ async def test_a_page_that_asks_nothing_is_closed(edge: Edge, monkeypatch: pytes
     assert page.closed == 1000
 
 
-async def test_a_page_that_does_not_read_is_left_alone_and_its_answer_goes_on(edge: Edge) -> None:
+async def test_a_page_that_does_not_read_is_dropped_and_its_answer_continues(edge: Edge) -> None:
     page = ChatPage(door_of(edge, FakeCursors(), slow_consumer_s=0.05))
     page.send("send", "r1", **chat("Who?"))
     await until(lambda: "start-step" in page.of("r1"))
@@ -139,7 +137,7 @@ FRAMES = st.dictionaries(
 
 @settings(max_examples=80, deadline=None)
 @given(text=FRAMES.map(json.dumps) | st.text(max_size=30) | st.just("[" * 5_000))
-async def test_whatever_a_frame_holds_the_next_page_is_served(text: str) -> None:
+async def test_after_any_frame_the_next_page_is_served(text: str) -> None:
     edge = Edge(kafka_is_away=True)
     door = door_of(edge, FakeCursors())
     page, other = ChatPage(door), ChatPage(door)

@@ -1,4 +1,6 @@
-"""Only what Chatwoot has signed lately is read, only a customer's question to the bot is taken, and nothing breaks."""
+"""Only webhooks recently signed by Chatwoot are read, only a customer's question to the bot is accepted, and no body
+causes a fault.
+"""
 
 import json
 import time
@@ -48,12 +50,12 @@ def headers_of(body: bytes, **about: Any) -> dict[str, str]:
 
 
 @given(body=st.binary(max_size=50), ago=st.integers(-300, 300))
-def test_what_chatwoot_signed_lately_is_read(body: bytes, ago: int) -> None:
+def test_a_recent_signature_of_chatwoot_is_accepted(body: bytes, ago: int) -> None:
     check_signature(headers_of(body, sent_s=NOW - ago), body, SECRET, NOW)
 
 
 @given(body=st.binary(min_size=1, max_size=50), at=st.integers(0), flip=st.integers(1, 255))
-def test_what_was_changed_on_its_way_is_refused(body: bytes, at: int, flip: int) -> None:
+def test_a_changed_body_is_refused(body: bytes, at: int, flip: int) -> None:
     at %= len(body)
     changed = body[:at] + bytes([body[at] ^ flip]) + body[at + 1 :]
     with pytest.raises(ProtocolError, match="signature"):
@@ -78,7 +80,7 @@ def test_other_headers_are_refused(changed: dict[str, str]) -> None:
     assert refused.value.kind == "authentication_error"
 
 
-def test_what_was_recorded_is_of_no_use_later() -> None:
+def test_a_replayed_webhook_is_refused() -> None:
     with pytest.raises(ProtocolError, match="300 s ago"):
         check_signature(headers_of(b"{}", sent_s=NOW - 301), b"{}", SECRET, NOW)
 
@@ -97,11 +99,11 @@ def test_what_was_recorded_is_of_no_use_later() -> None:
         {"status": "resolved"},
     ],
 )
-def test_what_is_not_the_bots_to_answer_is_left(changed: dict[str, Any]) -> None:
+def test_a_message_not_meant_for_the_bot_is_ignored(changed: dict[str, Any]) -> None:
     assert read_event(message_created(1, QUESTION, **changed)) is None
 
 
-def test_a_conversation_is_one_session_that_nobody_else_can_name() -> None:
+def test_a_conversation_is_one_session_that_no_other_client_can_name() -> None:
     asked = read_event(message_created(17, f" {QUESTION}\n"))
     assert asked == CustomerMessage(1, 17, 4_017, QUESTION)
     assert session_name(asked, SECRET).startswith("chatwoot-1-17-")
@@ -112,7 +114,7 @@ def test_a_conversation_is_one_session_that_nobody_else_can_name() -> None:
 
 
 @given(event=EVENTS | ANYTHING)
-def test_any_body_is_a_question_or_none_or_an_error_without_its_words(event: Any) -> None:
+def test_any_body_is_a_question_or_ignored_or_an_error_without_its_text(event: Any) -> None:
     told = ""
     try:
         read_event(json.dumps(event).encode())
@@ -156,8 +158,8 @@ async def posted(client: httpx2.AsyncClient, body: bytes, **changed: str) -> int
     ).status_code
 
 
-async def test_a_question_becomes_an_errand_that_leads_to_its_answer() -> None:
-    """Kafka takes no requests: the FAQ answers at once."""
+async def test_a_question_becomes_an_errand_that_yields_its_answer() -> None:
+    """Kafka accepts no requests: the FAQ answers immediately."""
     posts = Posts()
     async with client_of(Edge(kafka_is_away=True), posts) as client:
         assert await posted(client, message_created(1, QUESTION)) == 200
@@ -169,13 +171,13 @@ async def test_a_question_becomes_an_errand_that_leads_to_its_answer() -> None:
     assert (second.cursor, second.problem) == (None, "no_text")
 
 
-async def test_what_kafka_does_not_take_is_to_come_again() -> None:
+async def test_a_question_that_kafka_does_not_accept_asks_for_a_retry() -> None:
     """Chatwoot tries no other status but 500 again."""
     async with client_of(Edge(kafka_is_away=True), Posts(away=True)) as client:
         assert await posted(client, message_created(1, QUESTION)) == 429
 
 
-async def test_a_delivery_that_comes_again_elsewhere_leads_to_the_answer_that_is_told_there() -> None:
+async def test_a_repeated_delivery_at_another_gateway_yields_the_same_answer() -> None:
     """The gateway that carries the errand out has the answer from a worker, and has not read its question."""
     body, posts, edge, elsewhere = message_created(1, QUESTION), Posts(), Edge(), Edge(partition=1)
     async with client_of(edge, posts) as client, client_of(elsewhere, posts) as other:
@@ -191,7 +193,7 @@ async def test_a_delivery_that_comes_again_elsewhere_leads_to_the_answer_that_is
 @settings(max_examples=60, deadline=None)
 @given(event=EVENTS | ANYTHING)
 async def test_no_body_breaks_the_door(event: Any) -> None:
-    """429: a question of which the FAQ knows nothing is to come again, for Kafka is away."""
+    """429: a question without an FAQ entry must be retried, because Kafka is away."""
     posts = Posts()
     async with client_of(Edge(kafka_is_away=True), posts) as client:
         assert await posted(client, json.dumps(event).encode()) in {200, 400, 429}
@@ -209,7 +211,7 @@ async def test_nothing_of_a_message_is_in_the_log(capfd: pytest.CaptureFixture[s
     assert CANARY not in "".join(capfd.readouterr())
 
 
-async def test_each_conversation_is_charged_as_a_subject_of_its_own() -> None:
+async def test_each_conversation_is_charged_as_its_own_subject() -> None:
     edge = Edge()
     async with client_of(edge, Posts()) as client:
         for number in (1, 2):

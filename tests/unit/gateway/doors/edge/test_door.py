@@ -95,7 +95,7 @@ async def test_an_edge_gets_the_signed_faq_once(centre: Centre) -> None:
     assert Bundle.read(got.content.replace(b"30 days", b"90 days"), bundle.signature, "it").signer(TRUSTED) is None
 
 
-async def test_an_faq_that_changed_since_it_was_signed_is_given_to_no_edge(centre: Centre, tmp_path: Path) -> None:
+async def test_a_faq_changed_since_it_was_signed_is_sent_to_no_edge(centre: Centre, tmp_path: Path) -> None:
     (tmp_path / "faq.json").write_text(json.dumps(NEW_YEAR))
     centre.door.faq = LiveFaq(FaqSettings(path=tmp_path / "faq.json"))
     got = await centre.get("/faq")
@@ -179,7 +179,7 @@ async def test_a_gateway_without_a_signed_faq_serves_no_edge(centre: Centre) -> 
 
 
 @pytest.mark.parametrize("known", [0, 95])
-async def test_what_an_edge_erased_is_erased_once(centre: Centre, known: int) -> None:
+async def test_an_edges_erasure_is_made_once(centre: Centre, known: int) -> None:
     """An erasure that is sent again, or is older than one that Redis has forgotten, erases no later turn."""
     if known:
         centre.gateway.erased(Erase(tenant="shop", session_id="s", generation=known))
@@ -188,7 +188,7 @@ async def test_what_an_edge_erased_is_erased_once(centre: Centre, known: int) ->
     assert centre.gateway.history.generations == ({} if known else {SessionKey("shop", "s"): 90})
 
 
-async def test_an_edge_hears_of_its_tenants_erasures_or_of_a_gap(centre: Centre) -> None:
+async def test_an_edge_gets_its_tenants_erasures_or_a_gap(centre: Centre) -> None:
     apply, log = centre.gateway.gateway.erasing.apply, centre.door.erasing.log
     log.begin_at(5)
     first = (await centre.get("/erasures")).json()

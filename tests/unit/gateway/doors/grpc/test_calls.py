@@ -29,7 +29,7 @@ async def refused() -> None:
 
 
 @pytest.mark.parametrize("at", ["a refusal", "a write"])
-async def test_a_client_that_goes_away_is_no_fault(at: str) -> None:
+async def test_a_disconnecting_client_is_no_fault(at: str) -> None:
     context: Any = Gone()
     call = Call(context=context, settings=GatewaySettings(), promised_ms=1_000)
     faults = metrics.faults.labels("connection")._value

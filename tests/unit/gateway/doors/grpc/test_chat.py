@@ -64,7 +64,7 @@ async def test_a_session_asks_cancels_and_deletes() -> None:
         await until(lambda: not edge.gateway.connections._open)
 
 
-async def test_a_client_that_has_asked_and_says_no_more_is_answered() -> None:
+async def test_a_client_that_closes_its_sending_side_is_answered() -> None:
     edge = Edge()
     async with serving(edge) as client:
         chat = client.chat()
@@ -87,7 +87,7 @@ async def test_a_client_that_has_asked_and_says_no_more_is_answered() -> None:
         (HELLO, "already_started", ""),
     ],
 )
-async def test_what_is_refused_is_an_error_and_the_session_goes_on(message: Any, code: str, param: str) -> None:
+async def test_a_refusal_is_an_error_and_the_session_continues(message: Any, code: str, param: str) -> None:
     async with serving(Edge()) as client:
         chat = client.chat()
         await chat.write(HELLO)
@@ -118,7 +118,7 @@ async def test_a_session_without_its_hello_is_ended() -> None:
         assert (await refused(chat))[0] is grpc.StatusCode.INVALID_ARGUMENT
 
 
-async def test_a_session_comes_back_to_an_answer_that_a_call_began() -> None:
+async def test_a_session_resumes_an_answer_that_a_unary_call_began() -> None:
     edge = Edge()
     async with serving(edge) as client:
         first = client.respond(session_id="s-1")

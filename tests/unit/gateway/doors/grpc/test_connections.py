@@ -18,7 +18,7 @@ def stack() -> Iterator[ExitStack]:
         yield stack
 
 
-def test_one_connection_too_many_of_an_address_is_shut_down_and_another_address_has_its_place(stack: ExitStack) -> None:
+def test_a_connection_over_an_addresss_limit_is_closed_and_another_address_is_served(stack: ExitStack) -> None:
     listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
     connections = GrpcConnections(OpenSockets(most=100, spare=2), listener.getsockname()[1])
 
@@ -39,7 +39,7 @@ def test_one_connection_too_many_of_an_address_is_shut_down_and_another_address_
     assert all(is_open(each) for each in again), "its place was given back"
 
 
-def test_a_descriptor_that_another_file_has_by_now_is_neither_counted_nor_shut_down_nor_kept(stack: ExitStack) -> None:
+def test_a_reused_descriptor_is_neither_counted_nor_closed_nor_kept(stack: ExitStack) -> None:
     listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
     sockets = OpenSockets(most=0)
     connections = GrpcConnections(sockets, listener.getsockname()[1])
@@ -51,7 +51,7 @@ def test_a_descriptor_that_another_file_has_by_now_is_neither_counted_nor_shut_d
     before = len(list(Path("/proc/self/fd").iterdir()))
     connections.update({1: accepted.fileno(), 2: file, os.fstat(file).st_ino: file})
     assert is_open(others)
-    assert len(list(Path("/proc/self/fd").iterdir())) == before, "no duplicate is left open"
+    assert len(list(Path("/proc/self/fd").iterdir())) == before, "no duplicate stays open"
     assert file not in open_files().values()
 
 

@@ -1,4 +1,4 @@
-"""The gRPC server: who is let in, what is limited, how it ends; and that its code is that of its .proto."""
+"""The gRPC server: authentication, limits, shutdown, and generated code that matches its .proto."""
 
 import asyncio
 import sys
@@ -40,7 +40,7 @@ def of(subject: str, **claims: Any) -> Sent:
 
 
 @pytest.mark.parametrize(("metadata", "reason"), [((), "UNAUTHORIZED"), (of("alice", exp=1), "TOKEN_EXPIRED")])
-async def test_who_has_no_good_token_is_told_so(metadata: Sent, reason: str) -> None:
+async def test_a_missing_or_bad_token_is_reported(metadata: Sent, reason: str) -> None:
     edge = Edge()
     async with serving(edge, tokens.gate()) as client:
         status, details = await refused(client.respond(metadata=metadata))
@@ -53,7 +53,7 @@ async def test_who_has_no_good_token_is_told_so(metadata: Sent, reason: str) -> 
     assert edge.asked == []
 
 
-async def test_a_token_says_whose_session_it_is_and_what_it_may() -> None:
+async def test_a_token_gives_the_session_owner_and_its_rights() -> None:
     edge = Edge()
     async with serving(edge, tokens.gate()) as client:
         status, _ = await refused(client.respond(instructions="Rhyme.", metadata=of("alice")))
@@ -68,7 +68,7 @@ async def test_a_token_says_whose_session_it_is_and_what_it_may() -> None:
         chat.cancel()
 
 
-async def test_who_asks_too_often_is_told_when_to_come_again() -> None:
+async def test_a_client_over_its_rate_is_told_when_to_retry() -> None:
     async with serving(Edge(quotas=FakeQuotas(used_up={"ask"}))) as client:
         status, details = await refused(client.respond())
     assert status is grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -120,7 +120,7 @@ async def test_a_message_over_the_limit_is_refused() -> None:
 
 
 async def test_a_client_may_ping_but_not_too_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """When one that pings too often has been sent away, another that pings as often is still there."""
+    """After one client that pings too often is disconnected, another with the same rate is still connected."""
     pings = (("grpc.keepalive_time_ms", 1_000), ("grpc.http2.max_pings_without_data", 0))
     readings = []
     async with AsyncExitStack() as doors:
@@ -137,7 +137,7 @@ async def test_a_client_may_ping_but_not_too_often(monkeypatch: pytest.MonkeyPat
         stays.cancel()
 
 
-async def test_a_gateway_that_ends_says_so_before_and_finishes_its_answers() -> None:
+async def test_a_draining_gateway_announces_it_and_finishes_its_answers() -> None:
     edge = Edge()
     async with serving(edge) as client:
         stub = health_pb2_grpc.HealthStub(client.channel)
@@ -159,7 +159,7 @@ async def test_a_gateway_that_ends_says_so_before_and_finishes_its_answers() -> 
         assert (await refused(chat))[0] is grpc.StatusCode.UNAVAILABLE
 
 
-async def test_a_gateway_that_can_take_nobody_is_not_serving(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_gateway_that_accepts_no_clients_is_not_serving(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(door, "_WATCH_S", 0.01)
     async with serving(Edge()) as client:
         watching = asyncio.ensure_future(client.door.watch())
@@ -185,7 +185,9 @@ async def test_its_services_are_listed(version: str) -> None:
 
 
 def test_the_generated_code_is_that_of_the_proto(tmp_path: Path) -> None:
-    """Else: cd gateway/doors/grpc && python -m grpc_tools.protoc -I. --python_out=. replyline/v1/replyline.proto."""
+    """To regenerate: cd gateway/doors/grpc && python -m grpc_tools.protoc -I. --python_out=.
+    replyline/v1/replyline.proto.
+    """
     folder = ROOT / "gateway" / "doors" / "grpc"
     run([sys.executable, "-m", "grpc_tools.protoc", f"-I{folder}", f"--python_out={tmp_path}", PROTO], check=True)
     generated = PROTO.replace(".proto", "_pb2.py")
@@ -201,8 +203,8 @@ def test_the_generated_code_is_that_of_the_proto(tmp_path: Path) -> None:
         ("replyline.v1.Replyline/Resume", 0),
     ],
 )
-async def test_calls_that_go_on_without_a_message_leave_room_for_others(method: str, left: int) -> None:
-    """Health and reflection have their own limit by address; the message of any other call has to come in time."""
+async def test_long_calls_without_messages_leave_room_for_others(method: str, left: int) -> None:
+    """Health and reflection have their own limit by address; the message of any other call must arrive in time."""
     async with serving(Edge(), hello_timeout_s=0.1) as client:
         begun = client.channel.stream_stream(f"/{method}")
         calls = [begun(metadata=(("x-forwarded-for", "192.0.2.7"),)) for _ in range(40)]

@@ -20,7 +20,7 @@ KEY: Sent = (("idempotency-key", "once"),)
 SECRET = "my-card-is-4111"
 
 
-async def test_an_answer_is_told_as_a_websockets_client_hears_it() -> None:
+async def test_a_grpc_answer_equals_the_websockets() -> None:
     edge = Edge()
     async with serving(edge) as client:
         reading = asyncio.ensure_future(all_of(client.respond(session_id="s-1", max_output_tokens=9)))
@@ -39,7 +39,7 @@ async def test_an_answer_is_told_as_a_websockets_client_hears_it() -> None:
     ("limit_s", "field", "at_most_ms", "above_ms"),
     [(30, None, 30_000, 10_000), (90, None, MINUTE_MS, MINUTE_MS - 1), (30, 80_000, 30_000, 10_000), (30, 9, 9, 8)],
 )
-async def test_a_calls_deadline_shortens_that_of_its_answer(
+async def test_a_calls_deadline_shortens_its_answers_deadline(
     limit_s: float, field: int | None, at_most_ms: int, above_ms: int
 ) -> None:
     edge = Edge()
@@ -64,7 +64,7 @@ async def test_strangers_evict_no_first_try() -> None:
 
 @pytest.fixture
 def early(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have an answer told so long before its client gives up that a slow machine makes it no later."""
+    """Make an answer end this long before its client gives up, enough for a slow machine."""
     monkeypatch.setattr(question, "_MARGIN_MS", 10_000)
 
 
@@ -78,7 +78,7 @@ async def test_the_faq_answers_before_its_client_gives_up() -> None:
 
 
 @pytest.mark.usefixtures("early")
-async def test_who_nobody_has_an_answer_for_is_told_so_by_the_status() -> None:
+async def test_a_question_without_an_answer_gets_a_status() -> None:
     edge = Edge()
     async with serving(edge) as client:
         status, details = await refused(client.respond("xyzzy plugh", timeout=11))
@@ -87,7 +87,7 @@ async def test_who_nobody_has_an_answer_for_is_told_so_by_the_status() -> None:
 
 
 @pytest.mark.parametrize("key", [(), KEY])
-async def test_an_answer_whose_call_is_cancelled_is_given_up_unless_it_has_a_key(
+async def test_a_cancelled_call_cancels_its_answer_unless_it_has_a_key(
     monkeypatch: pytest.MonkeyPatch, key: Sent
 ) -> None:
     monkeypatch.setattr(exchanges, "_GRACE_S", 0.05)
@@ -104,7 +104,7 @@ async def test_an_answer_whose_call_is_cancelled_is_given_up_unless_it_has_a_key
         await until(lambda: not edge.gateway.connections._open)
 
 
-async def test_a_retry_by_its_key_is_computed_once() -> None:
+async def test_a_retry_with_its_key_is_computed_once() -> None:
     edge = Edge()
     async with serving(edge) as client:
         first = client.respond(metadata=KEY)
@@ -118,7 +118,7 @@ async def test_a_retry_by_its_key_is_computed_once() -> None:
     assert status is grpc.StatusCode.ABORTED
 
 
-async def test_a_client_that_comes_back_is_told_the_rest() -> None:
+async def test_a_returning_client_gets_the_rest() -> None:
     edge = Edge()
     async with serving(edge) as client:
         call = client.respond(session_id="s-1")
@@ -139,7 +139,7 @@ async def test_a_client_that_comes_back_is_told_the_rest() -> None:
             assert (await refused(client.resume(session, cursor)))[0] is grpc.StatusCode.NOT_FOUND
 
 
-async def test_a_client_that_does_not_read_is_left_alone() -> None:
+async def test_a_client_that_does_not_read_is_dropped() -> None:
     edge = Edge()
     async with serving(edge, slow_consumer_s=0.2) as client:
         call = client.respond(session_id="s-1")
@@ -173,7 +173,7 @@ OUR_FAULT = {grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN}
 @settings(max_examples=20, deadline=None)
 @given(requests=st.lists(REQUESTS, min_size=5, max_size=5))
 async def test_no_request_breaks_the_door(requests: list[bytes]) -> None:
-    """Kafka is away, so that each is answered at once."""
+    """Kafka is away, so that each is answered immediately."""
     edge = Edge(kafka_is_away=True)
     async with serving(edge) as client:
         for request in requests:

@@ -26,7 +26,7 @@ async def test_an_answer_is_one_completion(client: httpx2.AsyncClient, edge: Edg
     assert len(edge.gateway.inflight) == 0
 
 
-async def test_a_stream_says_its_role_once_and_its_usage_last(client: httpx2.AsyncClient, edge: Edge) -> None:
+async def test_a_stream_sends_its_role_once_and_its_usage_last(client: httpx2.AsyncClient, edge: Edge) -> None:
     body = chat("Where is it?", stream=True, stream_options={"include_usage": True})
     asking = asyncio.ensure_future(client.post("/chat/completions", json=body))
     await until(lambda: edge.asked)
@@ -88,7 +88,7 @@ async def test_the_conversation_comes_from_the_client(client: httpx2.AsyncClient
         ({"response_format": "text", "modalities": "text", "stop": [""], "seed": -5}, 200, None),
     ],
 )
-async def test_what_would_change_the_answer_is_refused_by_name(
+async def test_a_parameter_that_would_change_the_answer_is_refused_by_name(
     client: httpx2.AsyncClient, edge: Edge, change: dict[str, Any], status: int, param: str | None
 ) -> None:
     got = await ask(client, edge, chat("Where is it?") | change, "Here.")
@@ -120,7 +120,7 @@ ASKED = {"role": "user", "content": "Where is it?"}
         ([{"role": "user", "content": [{"type": "refusal", "refusal": "Where is it?"}]}], None),
     ],
 )  # fmt: skip
-async def test_what_stands_beside_the_text_is_left_out_and_named(
+async def test_parts_other_than_text_are_left_out_and_named(
     client: httpx2.AsyncClient, edge: Edge, path: str, messages: list[Any], ignored: str | None
 ) -> None:
     field = "messages" if "chat" in path else "input"
@@ -149,23 +149,23 @@ async def test_models_are_listed_by_their_names(client: httpx2.AsyncClient) -> N
     assert (await client.get(f"/models/{MODEL}")).json()["object"] == "model"
 
 
-# --- who has no answer, and when to come again
+# --- no answer, and when to retry
 
 
-async def test_a_gateway_that_drains_says_so_before_the_status(client: httpx2.AsyncClient, edge: Edge) -> None:
+async def test_a_draining_gateway_says_so_in_the_status(client: httpx2.AsyncClient, edge: Edge) -> None:
     edge.gateway.asking.admission_gate.draining = True
     got = await client.post("/chat/completions", json=chat("Where is it?", stream=True))
     assert (got.status_code, got.json()["error"]["type"]) == (503, "overloaded_error")
     assert int(got.headers["retry-after"]) >= 1
 
 
-async def test_who_has_used_up_a_minute_is_told_when_to_come_again(client: httpx2.AsyncClient, edge: Edge) -> None:
+async def test_a_client_over_its_rate_is_told_when_to_retry(client: httpx2.AsyncClient, edge: Edge) -> None:
     edge.quotas.used_up = {"ask"}
     got = await client.post("/chat/completions", json=chat("Where is it?"))
     assert (got.status_code, got.headers["retry-after-ms"]) == (429, "9")
 
 
-async def test_the_faq_answers_in_200_and_says_so(client: httpx2.AsyncClient, edge: Edge) -> None:
+async def test_the_faq_answers_with_200_and_its_source(client: httpx2.AsyncClient, edge: Edge) -> None:
     edge.kafka_is_away = True
     got = await client.post("/chat/completions", json=chat("How do I return an item?"))
     assert (got.status_code, got.json()["source"]) == (200, "faq")
@@ -173,7 +173,7 @@ async def test_the_faq_answers_in_200_and_says_so(client: httpx2.AsyncClient, ed
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_where_nobody_has_time_the_client_is_to_try_again(
+async def test_without_capacity_the_client_is_told_to_retry(
     client: httpx2.AsyncClient, edge: Edge, *, stream: bool
 ) -> None:
     edge.kafka_is_away = True
@@ -192,12 +192,12 @@ async def test_the_clients_patience_is_the_deadline(client: httpx2.AsyncClient, 
     assert asked.deadline_unix_ms - asked.created_unix_ms == 100
 
 
-async def test_a_body_that_is_too_large_is_not_read_to_its_end(client: httpx2.AsyncClient) -> None:
+async def test_an_oversized_body_is_not_read_to_its_end(client: httpx2.AsyncClient) -> None:
     got = await client.post("/chat/completions", content=b" " * 70_000)
     assert (got.status_code, got.json()["error"]["code"]) == (413, "body_too_large")
 
 
-# --- whose question it is
+# --- the question's owner
 
 
 async def test_a_retry_is_computed_once(client: httpx2.AsyncClient, edge: Edge) -> None:
@@ -211,7 +211,7 @@ async def test_a_retry_is_computed_once(client: httpx2.AsyncClient, edge: Edge) 
     assert len(edge.asked) == 2
 
 
-async def test_a_retry_takes_over_what_its_first_try_waits_for(client: httpx2.AsyncClient, edge: Edge) -> None:
+async def test_a_retry_takes_over_its_first_trys_answer(client: httpx2.AsyncClient, edge: Edge) -> None:
     body = chat("Where is it?")
     first = asyncio.ensure_future(client.post("/chat/completions", json=body))
     await until(lambda: edge.asked)
@@ -251,7 +251,7 @@ async def test_a_key_is_good_for_one_question(client: httpx2.AsyncClient, edge: 
         ({}, None),
     ],
 )
-async def test_a_conversation_has_the_name_that_its_client_gives(
+async def test_a_conversation_has_the_id_its_client_gives(
     client: httpx2.AsyncClient, edge: Edge, named: dict[str, Any], session: str | None
 ) -> None:
     """Under it the next question finds what was computed."""
@@ -265,7 +265,7 @@ async def test_a_conversation_has_the_name_that_its_client_gives(
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("headers", [[], [(b"idempotency-key", b"k")]])
-async def test_whoever_gives_up_is_not_written_for_unless_a_key_brings_them_back(
+async def test_an_answer_whose_client_gives_up_is_cancelled_unless_it_has_a_key(
     edge: Edge, monkeypatch: pytest.MonkeyPatch, headers: list[tuple[bytes, bytes]], *, stream: bool
 ) -> None:
     monkeypatch.setattr(exchanges, "_GRACE_S", 0.0)
@@ -279,7 +279,7 @@ async def test_whoever_gives_up_is_not_written_for_unless_a_key_brings_them_back
         return said.pop(0) if said else {"type": "http.disconnect"}
 
     async def send(message: object) -> None:
-        """Nobody reads."""
+        """The client reads nothing."""
 
     scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "query_string": b"", "headers": headers}
     asking = asyncio.ensure_future(door.app()(scope, receive, send))

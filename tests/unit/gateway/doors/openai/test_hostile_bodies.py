@@ -1,4 +1,4 @@
-"""Whatever a body or a header holds: an answer in JSON, nothing of it in a log, and the next one is served."""
+"""Any body or header gets an answer in JSON, none of it is logged, and the next request is served."""
 
 import json
 from typing import Any
@@ -80,7 +80,7 @@ HEADERS = st.dictionaries(
 @settings(max_examples=60, deadline=None)
 @given(headers=HEADERS, body=BODIES)
 async def test_no_request_breaks_the_door(headers: dict[str, str], body: Any) -> None:
-    """Kafka is away, so that each is answered at once."""
+    """Kafka is away, so that each is answered immediately."""
     edge = Edge(kafka_is_away=True)
     headers.pop("content-length", None)
     transport = httpx2.ASGITransport(app=door_of(edge).app(), raise_app_exceptions=True)

@@ -1,4 +1,4 @@
-"""Whose a conversation is, where the gateway checks tokens."""
+"""The owner of a conversation at a gateway that checks tokens."""
 
 import httpx2
 import pytest
@@ -24,7 +24,7 @@ def client_of(edge: Edge) -> httpx2.AsyncClient:
         (of("alice", exp=1), "token_expired"),
     ],
 )
-async def test_who_has_no_good_token_is_told_so(headers: dict[str, str], code: str) -> None:
+async def test_a_missing_or_bad_token_is_reported(headers: dict[str, str], code: str) -> None:
     edge = Edge()
     async with client_of(edge) as client:
         for path in ("/chat/completions", "/responses"):
@@ -50,9 +50,7 @@ async def test_strangers_evict_no_first_try(path: str, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(("path", "field"), [("/chat/completions", "messages"), ("/responses", "input")])
-async def test_system_messages_count_for_a_token_that_may_instruct_and_are_ignored_of_any_other(
-    path: str, field: str
-) -> None:
+async def test_system_messages_count_only_with_a_token_that_may_instruct(path: str, field: str) -> None:
     edge = Edge()
     body = {"model": "replyline", field: [{"role": "developer", "content": "Rhyme."}, {"role": "user", "content": "?"}]}
     async with client_of(edge) as client:
@@ -63,7 +61,7 @@ async def test_system_messages_count_for_a_token_that_may_instruct_and_are_ignor
     assert [(asked.instructions, asked.input) for asked in edge.asked] == [(None, "?"), ("Rhyme.", "?")]
 
 
-async def test_a_response_is_its_subjects_alone() -> None:
+async def test_a_response_belongs_to_its_subject_only() -> None:
     """Another's of the same name is another; so is its conversation."""
     edge = Edge()
     body = {"model": "replyline", "input": "Who?", "conversation": "c"}

@@ -1,4 +1,4 @@
-"""The door as it listens, held to its own document by schemathesis."""
+"""The door on its port, compared with its own document by schemathesis."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -27,7 +27,7 @@ CHECKS = (
 
 
 class AnsweringProducer(FakeProducer):
-    """Kafka, and a worker that answers at once."""
+    """Kafka with a worker that answers immediately."""
 
     edge: Edge
 
@@ -55,8 +55,8 @@ async def url() -> AsyncIterator[str]:
     await door.http.exchanges.stop()
 
 
-async def test_who_sends_no_request_is_not_waited_for() -> None:
-    """Nor who sends the half of one; the others are served."""
+async def test_a_client_that_sends_no_request_does_not_block_the_shutdown() -> None:
+    """Nor does one that sends half a request; the others are served."""
     door, listening = door_of(Edge(), hello_timeout_s=1, drain_s=1), bind("127.0.0.1", 0)
     server = HttpServer(app=door.app(), settings=door.http.settings)
     serving = asyncio.create_task(server.serve(listening))
@@ -72,7 +72,7 @@ async def test_who_sends_no_request_is_not_waited_for() -> None:
     await serving
 
 
-async def test_the_door_is_as_its_document_says_and_never_at_fault(url: str) -> None:
+async def test_the_door_matches_its_document_and_never_fails(url: str) -> None:
     await asyncio.to_thread(_hold_to_document, url)
 
 
@@ -85,7 +85,7 @@ def _hold_to_document(url: str) -> None:
         @given(case=found.ok().as_strategy())
         def hold(case: Any) -> None:
             if isinstance(case.body, dict):
-                case.body["model"] = "replyline"  # else nothing but its name is looked at
+                case.body["model"] = "replyline"  # otherwise only its name would be checked
             statuses.add(case.call_and_validate(checks=list(CHECKS)).status_code)
 
         hold()

@@ -1,4 +1,4 @@
-"""Responses over the door: their events, their state, and another gateway that goes on with them."""
+"""Responses over the door: their events, their state, and another gateway that continues them."""
 
 import asyncio
 import json
@@ -56,14 +56,14 @@ def remember(edge: Edge, text: str) -> None:
     edge.history.remembered.append(Turn(request_id=asked.id, user=asked.input, output_text=text, source="model"))
 
 
-async def test_a_response_has_what_every_response_has(client: httpx2.AsyncClient, edge: Edge) -> None:
+async def test_every_response_has_the_common_fields(client: httpx2.AsyncClient, edge: Edge) -> None:
     got = await made(client, edge, metadata={"a": "b"})
     assert len(got) >= 31
     assert (got["status"], got["output"][0]["content"][0]["text"]) == ("completed", "Ada.")
     assert got["metadata"] == {"a": "b", "source": "model", "reason": "stop"}
 
 
-async def test_its_events_are_numbered_without_a_gap(client: httpx2.AsyncClient, edge: Edge) -> None:
+async def test_a_responses_events_are_numbered_without_a_gap(client: httpx2.AsyncClient, edge: Edge) -> None:
     asking = asyncio.ensure_future(client.post("/responses", json=body("Who?", stream=True)))
     await until(lambda: edge.asked)
     await answer(edge, "Ada Lovelace.", "Ada L", "ovelace.")
@@ -95,8 +95,8 @@ def told_in(pieces: list[str], after: int = -1) -> bytes:
 
 
 @given(pieces=st.lists(st.text(max_size=9), max_size=6), after=st.integers(-1, 40))
-def test_however_a_text_comes_its_events_are_the_same(pieces: list[str], after: int) -> None:
-    """So a number means the same at every gateway, and what follows it is a tail of the whole."""
+def test_the_same_text_gives_the_same_events_in_any_split(pieces: list[str], after: int) -> None:
+    """So a number means the same at every gateway, and the events after it are a tail of the whole."""
     whole = told_in(["".join(pieces)])
     assert told_in(pieces) == whole
     assert told_in(pieces, after).split(b"\n\n") == whole.split(b"\n\n")[after + 1 :] or after >= whole.count(
@@ -110,7 +110,7 @@ def test_however_a_text_comes_its_events_are_the_same(pieces: list[str], after: 
     st.from_regex(r"([A-Za-z0-9_\-]{4}){1,9}", fullmatch=True),
     st.booleans(),
 )
-def test_a_name_is_read_as_it_was_written(response_id: str, session: str, cursor: str, goes_on: bool) -> None:
+def test_a_response_id_decodes_to_what_was_encoded(response_id: str, session: str, cursor: str, goes_on: bool) -> None:
     name = ResponseName(response_id, session, cursor, goes_on)
     if session.startswith("subject:"):
         return
@@ -118,7 +118,7 @@ def test_a_name_is_read_as_it_was_written(response_id: str, session: str, cursor
 
 
 @given(st.text(max_size=60) | st.text().map(lambda text: "resp_" + "0" * 24 + ".c" + text))
-def test_a_name_that_nobody_gave_is_unknown(name: str) -> None:
+def test_an_invented_response_id_is_unknown(name: str) -> None:
     try:
         found = read_response_name(name, "id")
     except ProtocolError as error:
@@ -131,7 +131,7 @@ def test_a_name_that_nobody_gave_is_unknown(name: str) -> None:
 # --- state
 
 
-async def test_a_conversation_goes_on_from_its_last_response(client: httpx2.AsyncClient, edge: Edge) -> None:
+async def test_a_conversation_continues_from_its_last_response(client: httpx2.AsyncClient, edge: Edge) -> None:
     first = await made(client, edge)
     remember(edge, "Ada.")
     second = await made(client, edge, "And where?", previous_response_id=first["id"])
@@ -143,7 +143,9 @@ async def test_a_conversation_goes_on_from_its_last_response(client: httpx2.Asyn
     assert (fork.status_code, fork.json()["error"]["code"]) == (400, "not_the_last")
 
 
-async def test_what_its_client_told_is_not_gone_on_from_here(client: httpx2.AsyncClient, edge: Edge) -> None:
+async def test_a_conversation_sent_by_its_client_is_not_continued_from_memory(
+    client: httpx2.AsyncClient, edge: Edge
+) -> None:
     told = [{"role": role, "content": role} for role in ("user", "assistant", "user")]
     first = await made(client, edge, told)  # type: ignore[arg-type]
     assert edge.asked[0].turns == (Said(user="user", assistant="assistant"),)
@@ -164,14 +166,14 @@ async def test_what_its_client_told_is_not_gone_on_from_here(client: httpx2.Asyn
         ({"previous_response_id": "resp_1"}, "previous_response_id"),
     ],
 )
-async def test_what_excludes_itself_is_refused(client: httpx2.AsyncClient, fields: dict[str, Any], param: str) -> None:
+async def test_mutually_exclusive_parameters_are_refused(
+    client: httpx2.AsyncClient, fields: dict[str, Any], param: str
+) -> None:
     got = await client.post("/responses", json=body("?") | fields)
     assert (got.status_code in {400, 404}, got.json()["error"]["param"]) == (True, param)
 
 
-async def test_a_response_is_fetched_while_it_is_known_and_when_it_is_remembered(
-    client: httpx2.AsyncClient, edge: Edge
-) -> None:
+async def test_a_response_is_fetched_while_in_memory_and_from_history(client: httpx2.AsyncClient, edge: Edge) -> None:
     first = await made(client, edge, conversation="conv-1")
     got = (await client.get(f"/responses/{first['id']}")).json()
     assert (got["output"], got["status"]) == (first["output"], "completed")
@@ -184,8 +186,8 @@ async def test_a_response_is_fetched_while_it_is_known_and_when_it_is_remembered
         assert (streamed[0]["sequence_number"], streamed[0]["delta"]) == (5, "da.")
 
 
-async def test_a_killed_gateways_stream_goes_on_at_another(client: httpx2.AsyncClient, edge: Edge) -> None:
-    """In the middle of the text, behind the last event that came."""
+async def test_a_killed_gateways_stream_resumes_at_another(client: httpx2.AsyncClient, edge: Edge) -> None:
+    """In the middle of the text, after the last received event."""
     got = (await client.post("/responses", json=body("Who?", background=True))).json()
     assert got["status"] == "in_progress"
     asked = edge.asked[0]
@@ -203,7 +205,7 @@ async def test_a_killed_gateways_stream_goes_on_at_another(client: httpx2.AsyncC
     assert told[-1]["type"] == "response.completed"
 
 
-async def test_whoever_looks_takes_no_answer_from_who_follows_it(client: httpx2.AsyncClient, edge: Edge) -> None:
+async def test_fetching_a_response_does_not_detach_its_stream(client: httpx2.AsyncClient, edge: Edge) -> None:
     name = (await client.post("/responses", json=body("Who?", background=True))).json()["id"]
     asked = edge.asked[0]
     following = asyncio.ensure_future(client.get(f"/responses/{name}?stream=true"))
@@ -215,9 +217,7 @@ async def test_whoever_looks_takes_no_answer_from_who_follows_it(client: httpx2.
     assert events((await following).text)[-1]["type"] == "response.completed"
 
 
-async def test_while_redis_is_away_nobody_is_told_that_a_response_is_unknown(
-    client: httpx2.AsyncClient, edge: Edge
-) -> None:
+async def test_while_redis_is_away_no_response_is_reported_unknown(client: httpx2.AsyncClient, edge: Edge) -> None:
     first = await made(client, edge)
     edge.gateway.inflight.forget_before(SessionKey("demo", edge.asked[0].session_id), 2**52)
     edge.history.away = True
@@ -225,7 +225,7 @@ async def test_while_redis_is_away_nobody_is_told_that_a_response_is_unknown(
     assert (got.status_code, got.json()["error"]["code"]) == (503, "history_unavailable")
 
 
-async def test_a_response_is_cancelled_by_its_name(client: httpx2.AsyncClient, edge: Edge) -> None:
+async def test_a_response_is_cancelled_by_its_id(client: httpx2.AsyncClient, edge: Edge) -> None:
     first = (await client.post("/responses", json=body("Who?", background=True))).json()
     got = (await client.post(f"/responses/{first['id']}/cancel")).json()
     assert got["status"] == "cancelled"
@@ -243,7 +243,7 @@ async def test_a_deleted_response_is_unknown_from_then_on(client: httpx2.AsyncCl
         assert (got.status_code, got.json()["error"]["code"]) == (404, "response_not_found")
 
 
-async def test_what_is_not_stored_cannot_be_named(client: httpx2.AsyncClient, edge: Edge) -> None:
+async def test_a_response_that_is_not_stored_cannot_be_named(client: httpx2.AsyncClient, edge: Edge) -> None:
     first = await made(client, edge, store=False)
     assert (await client.get(f"/responses/{first['id']}")).status_code == 404
 
@@ -284,8 +284,10 @@ def user(text: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("form", ["item_reference", "id alone", "the whole item", "null fields"])
-async def test_an_answer_that_was_given_here_is_taken_back(client: httpx2.AsyncClient, edge: Edge, form: str) -> None:
-    """As AI SDK's default model sends it from the second turn on."""
+async def test_an_answer_of_this_gateway_is_accepted_as_input(
+    client: httpx2.AsyncClient, edge: Edge, form: str
+) -> None:
+    """AI SDK's default model sends it from the second turn on."""
     first = await made(client, edge)
     remember(edge, "Ada.")
     item: dict[str, Any] = item_of(first)
@@ -304,8 +306,10 @@ async def test_an_answer_that_was_given_here_is_taken_back(client: httpx2.AsyncC
         assert (edge.asked[1].turns, edge.asked[1].session_id) == (None, edge.asked[0].session_id)
 
 
-async def test_an_answer_before_the_last_has_its_text(client: httpx2.AsyncClient, edge: Edge) -> None:
-    """A customer edits an earlier question: the conversation of the client goes on from there, and not ours."""
+async def test_an_earlier_answer_keeps_its_text(client: httpx2.AsyncClient, edge: Edge) -> None:
+    """A customer edits an earlier question: the conversation continues from the client's version, not from the stored
+    one.
+    """
     first = await made(client, edge)
     remember(edge, "Ada.")
     await made(client, edge, "When?", "1815.", previous_response_id=first["id"])
@@ -331,7 +335,9 @@ async def test_an_item_reference_without_an_id_is_refused_by_its_field(client: h
     assert (got.status_code, got.json()["error"]["param"]) == (400, "input[1].id")
 
 
-async def test_thoughts_and_refusals_of_an_answer_are_taken_back(client: httpx2.AsyncClient, edge: Edge) -> None:
+async def test_reasoning_and_refusals_of_an_answer_are_accepted_as_input(
+    client: httpx2.AsyncClient, edge: Edge
+) -> None:
     asked = [
         user("Who?"),
         {"type": "reasoning", "id": "rs_1", "summary": []},

@@ -34,7 +34,7 @@ class Client:
         self.read += message.get("body", b"")
 
 
-async def test_whoever_waits_hears_that_the_stream_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_waiting_client_gets_keep_alives(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answer_events, "KEEP_ALIVE_S", 0.01)
     edge = Edge()
     client = Client(door_of(edge))
@@ -44,7 +44,7 @@ async def test_whoever_waits_hears_that_the_stream_lives(monkeypatch: pytest.Mon
     assert client.read.endswith(b"data: [DONE]\n\n")
 
 
-async def test_whoever_does_not_read_is_left_alone_and_the_text_waits_in_one_piece() -> None:
+async def test_a_client_that_does_not_read_is_dropped_and_its_text_merged() -> None:
     edge = Edge()
     door = door_of(edge, slow_consumer_s=0.2)
     client = Client(door)
@@ -63,8 +63,8 @@ async def test_whoever_does_not_read_is_left_alone_and_the_text_waits_in_one_pie
     await door.http.exchanges.stop()
 
 
-async def test_a_text_that_is_told_anew_cannot_be_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the client has is not what the log holds: it is told that, and asks again."""
+async def test_a_restarted_text_ends_the_stream_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client's text differs from the log's: it gets an error and asks again."""
     edge = Edge()
     made: list[AnswerEvents] = []
     tell = AnswerEvents._encode_item
