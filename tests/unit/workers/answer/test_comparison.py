@@ -1,4 +1,4 @@
-"""A shadow's answer is compared with the live one: where they part, how much they share, what each invents."""
+"""A shadow's answer is compared with the live one: where they differ first, what they share, what each invents."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,7 +32,7 @@ def test_an_answer_that_goes_on_parts_where_the_other_ends() -> None:
     assert (told.equal, told.same_chars, told.same_tokens) == (False, 15 / 29, 3 / 6)
 
 
-def test_facts_that_neither_the_entries_nor_the_question_bear_out_are_counted_of_each() -> None:
+def test_unsupported_facts_are_counted_for_each_answer() -> None:
     told = compare("You have 30 days; 9 are gone.", "You have 45 days, for 10 euros.", live_replaced=1, replaced=2)
     assert (told.live_unfounded, told.unfounded) == (1, 4)
 

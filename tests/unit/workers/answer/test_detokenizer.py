@@ -30,10 +30,10 @@ STOPS = st.lists(st.text("ab你", min_size=1, max_size=5), max_size=4)
 
 
 @given(split_bytes(TEXTS.map(str.encode)))
-def test_however_text_is_split_it_comes_back_whole(tokens: list[bytes]) -> None:
+def test_a_text_is_complete_however_it_is_split(tokens: list[bytes]) -> None:
     pieces, _ = shown(tokens)
     assert "".join(pieces) == b"".join(tokens).decode()
-    assert pieces[-1] == "", "whole characters are not held back"
+    assert pieces[-1] == "", "complete characters are not delayed"
 
 
 @given(split_bytes(st.binary(max_size=30)), STOPS)
@@ -45,7 +45,7 @@ def test_any_bytes_are_shown_as_utf8_with_replacements(tokens: list[bytes], stop
 
 
 @given(split_bytes(SMALL.map(str.encode)), STOPS)
-def test_a_stop_string_is_never_shown_and_ends_the_text_and_no_more_is_held_back_than_may_become_one(
+def test_a_stop_string_is_never_shown_and_only_a_possible_prefix_of_one_is_delayed(
     tokens: list[bytes], stops: list[str]
 ) -> None:
     detokenizer, fed, seen = Detokenizer(stops), b"", ""
@@ -71,7 +71,7 @@ def test_a_stop_string_is_never_shown_and_ends_the_text_and_no_more_is_held_back
         ([b"a|b", b"c|", b"d"], ["|"], ["a", "", "", ""]),
     ],
 )
-def test_half_a_character_and_what_may_become_a_stop_string_wait(
+def test_half_a_character_and_a_possible_stop_string_are_delayed(
     tokens: list[bytes], stops: list[str], pieces: list[str]
 ) -> None:
     assert shown(tokens, stops)[0] == pieces

@@ -33,7 +33,7 @@ GROUNDINGS = st.lists(st.sampled_from([RETURNS, COST, ZH]), max_size=3, unique=T
 
 
 def guarded(text: str, *grounding: Grounding, heard: tuple[str, ...] = (), whole: bool = True) -> FactGuard:
-    """A guard that has heard the text a character at a time; `said` is what it showed."""
+    """A guard that got the text a character at a time; `said` is its output."""
     guard = FactGuard(grounding, heard)
     shown = "".join(map(guard.feed, text)) + guard.finish(whole=whole)
     assert shown == guard._shown
@@ -45,7 +45,7 @@ def said(text: str, *grounding: Grounding, heard: tuple[str, ...] = (), whole: b
 
 
 @given(TEXTS, GROUNDINGS, st.lists(st.integers(1, 30), min_size=1, max_size=20), st.booleans())
-def test_what_is_shown_does_not_depend_on_the_pieces(
+def test_the_shown_text_does_not_depend_on_the_pieces(
     text: str, grounding: list[Grounding], sizes: list[int], whole: bool
 ) -> None:
     expected = guarded(text, *grounding, whole=whole)
@@ -59,7 +59,7 @@ def test_what_is_shown_does_not_depend_on_the_pieces(
 
 
 @given(TEXTS, GROUNDINGS, st.lists(st.sampled_from(["90 days?", "I paid €5", "AX-3391-B"]), max_size=2))
-def test_nothing_foreign_is_ever_shown_and_no_more_than_a_bounded_stretch_waits(
+def test_no_unsupported_text_is_shown_and_only_a_bounded_part_is_delayed(
     text: str, grounding: list[Grounding], heard: list[str]
 ) -> None:
     guard = FactGuard(grounding, heard)
@@ -75,7 +75,7 @@ def test_nothing_foreign_is_ever_shown_and_no_more_than_a_bounded_stretch_waits(
 
 
 @given(TEXTS)
-def test_a_text_that_is_borne_out_goes_through_as_it_is(text: str) -> None:
+def test_a_supported_text_passes_unchanged(text: str) -> None:
     guard = guarded(text, heard=(text, *sentences(text)))
     assume(not guard.cut)
     assert (guard._shown, guard.replaced) == (text, ())
@@ -97,7 +97,7 @@ def test_the_stretches_lie_where_the_faqs_words_are(text: str, grounding: list[G
             assert part.strip() in own[each.id]
 
 
-def test_a_foreign_sentence_gives_way_to_the_faqs_own() -> None:
+def test_an_unsupported_sentence_is_replaced_by_the_faqs_own() -> None:
     guard = guarded("Hello! You can return items within 90 days. Have a nice day.", RETURNS)
     assert guard._shown == "Hello! You can return items within 30 days of delivery. Have a nice day."
     assert guard.replaced == (Replaced(offset=7, length=48, id="return-period"),)
@@ -123,7 +123,7 @@ def test_a_foreign_sentence_gives_way_to_the_faqs_own() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_is_said_in_place_of_what_is_not_borne_out(
+def test_the_replacement_for_unsupported_text(
     text: str, grounding: list[Grounding], heard: tuple[str, ...], shown: str
 ) -> None:
     assert said(text, *grounding, heard=heard) == shown
@@ -152,13 +152,13 @@ def test_the_faq_is_not_quoted_twice() -> None:
     assert repeated._shown.endswith(" Bye.")
 
 
-def test_a_sentence_said_again_ends_the_answer() -> None:
+def test_a_repeated_sentence_ends_the_answer() -> None:
     guard = guarded("Please contact our support. It helps. Please contact our support. It helps.", RETURNS)
     assert (guard._shown, guard.cut, guard.replaced) == ("Please contact our support. It helps.", True, ())
     assert guard.feed("more. ") == ""
 
 
-def test_words_that_go_round_end_the_answer_and_the_faq_stands_in_their_place() -> None:
+def test_looping_words_end_the_answer_and_the_faqs_text_replaces_them() -> None:
     circle = "We ship it and then and then and then and then we"
     guard = guarded(circle, COST)
     assert (guard._shown, guard.cut, guard.is_models) == (COST.answer, True, False)
@@ -168,7 +168,7 @@ def test_words_that_go_round_end_the_answer_and_the_faq_stands_in_their_place() 
     assert not guarded("No, no, no, that is very, very good.").cut
 
 
-def test_half_a_sentence_is_marked_where_it_breaks_off() -> None:
+def test_half_a_sentence_is_marked_as_broken_off() -> None:
     start = (
         "You can return all of them, and we are glad to help you with whatever you need, for our shop is known far and "
         "wide, by young and old, as one whose staff never tires of being asked, nor of asking back, as some have said, "

@@ -1,4 +1,4 @@
-"""A sentence ends where it ends, however its text arrives."""
+"""Sentence ends are found at the same positions in any split of the text."""
 
 import pytest
 from hypothesis import given
@@ -30,7 +30,7 @@ def test_sentences_are_told_apart(text: str, expected: list[str]) -> None:
     assert sentences(text) == expected
 
 
-def test_an_end_counts_once_what_follows_shows_it() -> None:
+def test_an_end_counts_once_the_following_text_confirms_it() -> None:
     assert next_cut("It is 14.") is None
     assert next_cut("It is 14.0") is None
     assert next_cut("No. ") is None, "5 may follow"
@@ -46,7 +46,7 @@ def test_sentences_make_up_the_text(text: str) -> None:
 
 
 @given(TEXTS, st.integers(0, 600))
-def test_what_comes_later_moves_no_end(text: str, length: int) -> None:
+def test_later_text_moves_no_end(text: str, length: int) -> None:
     early = next_cut(text[:length])
     assert early is None or next_cut(text) == early
 

@@ -14,7 +14,7 @@ from workers.answer.stream import Answer
     st.lists(st.text("ab", min_size=1, max_size=3), max_size=2),
     st.lists(st.booleans(), max_size=90),
 )
-def test_deltas_make_up_the_text_however_often_they_are_taken(text: str, stops: list[str], taken: list[bool]) -> None:
+def test_deltas_form_the_text_however_often_they_are_taken(text: str, stops: list[str], taken: list[bool]) -> None:
     written = answer(*stops)
     assert write(written, text, taken) == written.text
     ended = done(written)
@@ -23,7 +23,7 @@ def test_deltas_make_up_the_text_however_often_they_are_taken(text: str, stops: 
         assert written.text == text
 
 
-def test_an_answer_names_its_version_from_the_first_delta_on_and_only_where_a_model_wrote_it() -> None:
+def test_a_model_answer_names_its_version_from_the_first_delta_on() -> None:
     written = answer()
     deltas = [*add(written, "ab", [True, True]), written.so_far()]
     assert {delta.revision for delta in deltas} == {done(written).revision} == {"v7"}
@@ -45,7 +45,7 @@ def test_nothing_new_is_no_delta() -> None:
     assert written.pop_delta() is None, "half a character is not shown"
 
 
-# --- guarded: one that is cut frees its slot at once
+# --- guarded: a cut answer frees its slot immediately
 
 ENTRY = Grounding(id="cost", question="What is delivery?", answer="Delivery costs €4.90. Express is €12.90.")
 TEXTS = st.lists(
@@ -61,7 +61,7 @@ def guarded(*stops: str) -> Answer:
 
 
 @given(TEXTS, st.lists(st.booleans(), max_size=200))
-def test_deltas_so_far_and_the_end_are_of_one_text(text: str, taken: list[bool]) -> None:
+def test_deltas_and_the_end_contain_the_same_text(text: str, taken: list[bool]) -> None:
     written = guarded("END")
     deltas = write(written, text, taken)
     ended = done(written)
@@ -81,7 +81,7 @@ def test_the_same_tokens_again_make_the_same_answer(text: str, taken: list[bool]
     assert done(first) == done(second)
 
 
-def test_who_wrote_the_answer_is_told() -> None:
+def test_the_source_of_the_answer_is_reported() -> None:
     for text, source in {"Delivery costs €4.90.": "model", "Hello! It is €9.": "mixed", "It is €9.": "faq"}.items():
         written = guarded()
         write(written, text)
@@ -89,7 +89,7 @@ def test_who_wrote_the_answer_is_told() -> None:
         assert [each.id for each in done(written).replaced] == ([] if source == "model" else ["cost"])
 
 
-def test_an_answer_of_which_nothing_is_left_says_so() -> None:
+def test_an_answer_with_all_text_removed_says_so() -> None:
     written = answer(guard=FactGuard([], ()))
     write(written, "It is €9.")
     assert (written.withheld, written.text, written.so_far().delta) == (True, "", "")
@@ -109,7 +109,7 @@ def test_the_first_text_is_waiting_once_its_sentence_has_ended() -> None:
 
 @given(TEXTS, st.sampled_from([(), ("END",)]))
 def test_an_answer_that_has_begun_is_read_when_its_next_delta_is_taken(text: str, stops: tuple[str, ...]) -> None:
-    """But a stop string is found at once: the sequence is to end."""
+    """But a stop string is found immediately: the sequence must end."""
     written = guarded(*stops)
     add(written, "Hello! ", [False] * 6 + [True])
     read = [written.add(token_id) for token_id in TOKENIZER.encode_text(text)]

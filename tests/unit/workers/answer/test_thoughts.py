@@ -1,4 +1,4 @@
-"""What a model thinks is never shown, in any form and pieces; all other text passes as it comes."""
+"""A model's reasoning is never shown, in any form or split; all other text passes as it arrives."""
 
 import pytest
 
@@ -151,7 +151,7 @@ def test_a_thought_after_text_is_not_shown(form: str) -> None:
     assert shown(form, 3, "plain").strip() == ANSWER
 
 
-def test_our_own_engines_thoughts_are_left_out_too() -> None:
+def test_reasoning_of_our_own_engines_is_removed_too() -> None:
     own = answer("r", stops=("Stop",))
     for token in Tokenizer.byte_level().encode_text("<think>Stop here?</think>\nYes.Stop"):
         own.add(token)

@@ -1,4 +1,4 @@
-"""The versions of the FAQ that an edge takes, and how far it trusts the one in use."""
+"""The FAQ versions that an edge accepts, and how far it trusts the one in use."""
 
 import json
 from pathlib import Path
@@ -46,7 +46,7 @@ def test_a_signed_version_is_used_and_kept(edge: FaqFiles, tmp_path: Path) -> No
     assert again.version == 2
 
 
-def test_what_is_older_unsigned_or_changed_on_the_disk_is_refused_by_name(edge: FaqFiles, tmp_path: Path) -> None:
+def test_an_older_unsigned_or_changed_faq_is_refused_by_name(edge: FaqFiles, tmp_path: Path) -> None:
     take(edge, tmp_path, "30 days.", 2)
     with pytest.raises(SettingsError, match="version 1, older than 2"):
         take(edge, tmp_path, "90 days.", 1)
@@ -59,7 +59,7 @@ def test_what_is_older_unsigned_or_changed_on_the_disk_is_refused_by_name(edge: 
         FaqFiles(edge.folder, TRUSTED).open()
 
 
-async def test_an_faq_that_nobody_confirms_is_told_with_its_date(edge: FaqFiles, tmp_path: Path) -> None:
+async def test_an_unconfirmed_faq_is_reported_with_its_date(edge: FaqFiles, tmp_path: Path) -> None:
     take(edge, tmp_path, "30 days.", 2)
     edge.confirm(unix_ms=1_800_000_000_000)
     faq = LiveFaq(FaqSettings(path=edge.faq, stale_s=10))
@@ -73,7 +73,7 @@ async def test_an_faq_that_nobody_confirms_is_told_with_its_date(edge: FaqFiles,
     assert stale.text == "I could not check since 2027-01-15 08:00 UTC whether this still holds:\n\n30 days."
 
 
-async def test_a_newer_version_makes_the_loaded_one_stale_at_once(edge: FaqFiles, tmp_path: Path) -> None:
+async def test_a_newer_version_makes_the_loaded_one_stale_immediately(edge: FaqFiles, tmp_path: Path) -> None:
     take(edge, tmp_path, "30 days.", 2)
     edge.confirm(unix_ms=1_000)
     faq = LiveFaq(FaqSettings(path=edge.faq, stale_s=10))

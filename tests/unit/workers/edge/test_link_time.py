@@ -1,4 +1,4 @@
-"""What a link leaves of a deadline."""
+"""The time that a link leaves of a deadline."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from workers.edge.link_time import ANSWER_MS, LinkTime
 
 
-def test_a_deadline_is_sent_less_the_link_and_what_answering_here_takes() -> None:
+def test_a_deadline_is_sent_reduced_by_the_link_and_the_local_answer_time() -> None:
     link = LinkTime()
     for _ in range(200):
         link.add_sample(100.0)
@@ -24,7 +24,7 @@ def test_the_centre_never_has_more_time_than_the_edge(trips: list[float], left: 
     assert not trips or min(trips) - 1e-6 <= (link.round_trip_ms or 0) <= max(trips) + 1e-6
 
 
-def test_a_link_that_is_back_gives_its_own_time_at_once() -> None:
+def test_a_restored_link_uses_its_own_time_immediately() -> None:
     """Not that of the link before it, which eight more samples would be part of."""
     link = LinkTime()
     for _ in range(100):

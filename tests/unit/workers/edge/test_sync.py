@@ -1,4 +1,4 @@
-"""An edge's look at its centre: the FAQ and erasures come, the journal goes."""
+"""An edge synchronises with its centre: FAQ and erasures are fetched, the journal is sent."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -155,7 +155,7 @@ async def test_erasures_and_the_journal_do_not_wait_for_the_faq(made: Made, cent
     assert (sync.files.version, InStep.read(sync.files.faq)) == (1, None)
 
 
-async def test_a_new_faq_that_comes_slowly_holds_up_nothing(made: Made) -> None:
+async def test_a_slow_faq_download_blocks_nothing(made: Made) -> None:
     centre, comes = FakeCentre(entries=[b"1"]), asyncio.Event()
     sync = made(centre)
     whole = sync.pages.faq
@@ -242,7 +242,7 @@ async def test_nothing_is_sent_while_the_centre_is_away(made: Made) -> None:
     assert (centre.entries, centre.got) == ([b"1"], [])
 
 
-async def test_what_the_centre_never_takes_neither_holds_up_nor_takes_away_the_rest(made: Made) -> None:
+async def test_entries_that_the_centre_never_accepts_neither_block_nor_remove_others(made: Made) -> None:
     centre = FakeCentre(entries=[b"1", b"2", b"3"], fails=JournalRefused("no turn"), refuses=b"2")
     sync = made(centre)
     sync.link.up.set()
@@ -251,10 +251,10 @@ async def test_what_the_centre_never_takes_neither_holds_up_nor_takes_away_the_r
 
 
 @pytest.mark.parametrize(("status", "error"), [(400, JournalRefused), (413, JournalRefused), (503, CentreAway)])
-async def test_what_is_wrong_or_too_large_is_refused_for_good(
+async def test_an_invalid_or_oversized_entry_is_refused_permanently(
     tmp_path: Path, status: int, error: type[Exception]
 ) -> None:
-    """Else one long turn would hold up the journal for ever."""
+    """Otherwise one long turn would block the journal for ever."""
     token = tmp_path / "token"
     token.write_text("t")
     pages = CentrePages(EdgeSettings.model_construct(centre="ws://centre/ws", token_file=token))
@@ -278,7 +278,7 @@ async def test_erasures_that_were_missed_are_done_and_a_gap_forgets_all(made: Ma
 
 
 async def test_a_gateway_that_has_read_fewer_erasures_than_another_makes_no_edge_forget(made: Made) -> None:
-    """Unless it stays so: then the topic was made again, and nobody can tell what was missed."""
+    """If the difference lasts, the topic was recreated, and the missed erasures are unknown."""
     centre = FakeCentre(known_place=7)
     sync = made(centre)
     for at in range(30):

@@ -39,7 +39,7 @@ def test_a_fast_line_gets_large_bodies() -> None:
 
 
 @given(st.lists(st.floats(60.0, 1e7), min_size=1, max_size=6))
-def test_a_line_that_changes_its_speed_is_learnt_again(speeds: list[float]) -> None:
+def test_a_line_that_changes_speed_is_measured_again(speeds: list[float]) -> None:
     uplink = Uplink()
     for bytes_per_s in speeds:
         drained(uplink, bytes_per_s, 20_000)

@@ -45,7 +45,7 @@ class Kept:
         self.generations.clear()
 
 
-async def test_an_erasure_that_kafka_did_not_take_is_told_with_the_next_look(tmp_path: Path) -> None:
+async def test_an_erasure_that_kafka_refused_is_sent_with_the_next_synchronisation(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("t")
     key = Ed25519PrivateKey.generate().public_key()
     (tmp_path / "key.pem").write_bytes(key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))

@@ -21,7 +21,9 @@ def test_greedy_takes_the_first_of_the_largest(logits: np.ndarray) -> None:
 
 
 @given(LOGITS, SEEDS, st.floats(0.05, 2), st.floats(0.01, 1))
-def test_a_row_is_sampled_as_if_it_were_alone(logits: np.ndarray, seed: int, temperature: float, top_p: float) -> None:
+def test_a_row_is_sampled_independently_of_others(
+    logits: np.ndarray, seed: int, temperature: float, top_p: float
+) -> None:
     samplings = [Sampling(temperature=temperature, top_p=top_p, seed=seed + row) for row in range(len(logits))]
     samplings[0] = Sampling()
     positions = list(range(10, 10 + len(logits)))

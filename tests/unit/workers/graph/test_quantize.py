@@ -29,7 +29,7 @@ def test_the_error_is_at_most_half_a_step(matrix: np.ndarray) -> None:
 
 
 def at_level_127(matrix: np.ndarray) -> np.ndarray:
-    """What is left of a matrix when every block's largest weight stands at the outermost level."""
+    """The rest of a matrix when every block's largest weight is at the outermost level."""
     blocks = matrix.reshape(matrix.shape[0], -1, 32)
     scales = np.abs(blocks).max(axis=-1, keepdims=True) / np.float32(127) + np.finfo(np.float32).tiny
     return (np.rint(blocks / scales) * scales).reshape(matrix.shape)

@@ -1,4 +1,4 @@
-"""Which partitions of `chat.cancels` a worker reads, by those of its requests; and what keeps it from reading."""
+"""Which partitions of `chat.cancels` a worker reads, by those of its requests; and what prevents it."""
 
 import asyncio
 from collections.abc import Callable, Collection
@@ -84,7 +84,7 @@ async def test_a_worker_that_cannot_read_cancels_says_so(monkeypatch: pytest.Mon
     assert said == [("kafka cancels", "no right to read the topic")]
 
 
-async def test_a_cancel_that_meets_a_fault_keeps_no_other_from_being_heard() -> None:
+async def test_a_cancel_that_meets_a_fault_blocks_no_other() -> None:
     heard: list[str] = []
 
     def cancel(asked: Cancel) -> bool:

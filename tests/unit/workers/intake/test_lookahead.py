@@ -1,4 +1,4 @@
-"""A flood of one bucket fills the room that is lent, and never the room that is another's."""
+"""A flood in one bucket fills the shared room, and never the room reserved for another."""
 
 import pytest
 from hypothesis import strategies as st
@@ -82,7 +82,7 @@ class Floods(RuleBasedStateMachine):
         owed = {b for b in BUCKETS if self.parked[b] and self.waiting[b] < self.lookahead.reserve}
         found = self.lookahead.next(self.waiting)
         if found is None:
-            assert not owed, "a bucket below its reserve was kept out"
+            assert not owed, "a bucket below its reserve was refused"
             return
         bucket, number = found
         assert self.parked[bucket].pop(0) == number, "in the order it was read"

@@ -1,5 +1,6 @@
-"""Requests of a closed lane, and those of a version that is not loaded, go to the champion in their conversation's
-order; what has text ends where it is."""
+"""Requests of a closed lane, and of a version that is not loaded, go to the champion in their conversation's order;
+answers with shown text end where they are.
+"""
 
 import asyncio
 from contextlib import AbstractContextManager, nullcontext
@@ -147,7 +148,7 @@ STEPS = st.one_of(
 
 @settings(max_examples=examples(300))
 @given(st.lists(STEPS, max_size=30), st.lists(STEPS, max_size=12), st.integers(0, 2))
-def test_nothing_is_lost_nothing_with_text_leaves_and_conversations_keep_their_order(
+def test_nothing_is_lost_shown_answers_stay_and_conversations_keep_their_order(
     before: list[Any], after: list[Any], refuses: int
 ) -> None:
     @at_once
@@ -164,7 +165,7 @@ def test_nothing_is_lost_nothing_with_text_leaves_and_conversations_keep_their_o
         assert sorted([*passed, *ended]) == sorted(asked), "each is passed on or ends, once"
         assert not shown & {*passed}
         assert not cancelled & {*passed}
-        assert ended <= shown | cancelled | cancelled_late, "nothing without text is kept"
+        assert ended <= shown | cancelled | cancelled_late, "nothing without text stays"
         for session in "ab":
             names = [record.headers["ce_id"].decode() for record in bench.records if record.key == key(session)]
             assert [name for name in passed if name in names] == [name for name in names if name in passed]
@@ -225,7 +226,7 @@ def test_no_lane_answers_for_a_version_that_it_has_not_loaded(lane: Lane, closed
 
 
 @at_once
-async def test_a_request_waits_for_the_one_before_it_and_is_answered_where_its_version_is_loaded_meanwhile() -> None:
+async def test_a_request_waits_for_the_one_before_it_and_is_answered_if_its_version_is_loaded_by_then() -> None:
     bench = LaneBench()
     bench.arrive("a", seed=20)
     await bench.spin()
@@ -238,7 +239,7 @@ async def test_a_request_waits_for_the_one_before_it_and_is_answered_where_its_v
 
 
 @at_once
-async def test_what_is_too_late_for_its_first_text_ends_here_as_ever() -> None:
+async def test_a_request_too_late_for_its_first_text_ends_here() -> None:
     bench = LaneBench()
     bench.intake.close_lane(closed=True)
     late = bench.arrive("a", created_unix_ms=int(now_unix_ms()) - 5_000, first_token_unix_ms=int(now_unix_ms()) - 1)

@@ -1,4 +1,4 @@
-"""A record that is wrong, or says two things, is refused with a reason; nothing else comes of it."""
+"""An invalid or contradictory record is refused with a reason, and has no other effect."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -38,7 +38,7 @@ def order_of(value: bytes | None, headers: Mapping[str, bytes]) -> Order:
 
 @pytest.mark.parametrize("what", POISON)
 def test_poison_becomes_one_dead_letter_with_its_reason(what: str) -> None:
-    """In one line, short enough to be kept, with the record's own bytes beside it."""
+    """In one line, short enough to be stored, with the record's own bytes."""
     poison = POISON[what]
     with pytest.raises(ProtocolError) as caught:
         order_of(poison.value, poison.headers)

@@ -1,4 +1,4 @@
-"""Who answers a request is settled before it becomes a job; only what the model is to answer has a prompt."""
+"""The source of an answer is decided before a request becomes a job; only a request for the model has a prompt."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -164,7 +164,7 @@ OPEN = said("Delivery?", "An answer that was open.", name="open", asked_unix_ms=
 
 
 def ended_since(count: int, **how: Any) -> list[Turn]:
-    """Return the turns of other tabs' questions that were asked beside this one, and have ended since."""
+    """Return the turns of other tabs' questions that were asked at the same time as this one, and have ended since."""
     return [
         msgspec.structs.replace(OPEN, request_id=f"tab-{at}", output_text=f"Other tab {at}.", **how)
         for at in range(count)
@@ -215,7 +215,7 @@ def test_records_and_turns_that_name_no_others_are_taken_as_before() -> None:
 
 @pytest.mark.parametrize("history_turns", [0, 1, 5])
 def test_a_record_is_known_as_answered_however_short_a_history_prompts_have(history_turns: int) -> None:
-    """By another worker, whose record a third reads again: others were asked and answered meanwhile."""
+    """By another worker, whose record a third reads again: other questions were asked and answered in between."""
     now = int(now_unix_ms())
     own, *later = (
         said("怎么退货？", "30 天。", name=f"r{1 + number}", source="faq", asked_unix_ms=now - 9 + number)
@@ -264,7 +264,7 @@ def cut_off() -> Turn:
     return said(RETURNS.question, "Half of", name="r1", asked_unix_ms=asked_unix_ms, **ended)
 
 
-def test_a_cancelled_answer_is_written_anew_and_does_not_stand_in_its_own_prompt() -> None:
+def test_a_cancelled_answer_is_computed_again_and_is_not_in_its_own_prompt() -> None:
     """Unless that was another question under its id."""
     own = cut_off()
     other = msgspec.structs.replace(own, user="Delivery?")

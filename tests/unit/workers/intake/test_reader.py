@@ -1,4 +1,4 @@
-"""What is too late takes no room; what is served is begun bucket by bucket; what fits nowhere rests."""
+"""A late record takes no room; served records are begun bucket by bucket; records without room wait."""
 
 import asyncio
 from typing import Any
@@ -52,14 +52,16 @@ def test_only_the_flooded_topic_rests() -> None:
 
 
 async def test_after_a_rebalance_what_is_done_or_served_is_let_alone_and_the_rest_is_read_again() -> None:
-    """Also where its deadline has passed meanwhile: what is being served has its own end, the rest is passed over."""
+    """This holds if its deadline has passed by then: a served request has its own end, the rest is skipped."""
     bench, crm = IntakeBench(away=True), "chat.replies.crm"
     bench.intake._sorting.sort([record(0, replies=crm)])
     bench.intake._begin_what_fits()
     bench.intake._sorting.sort([record(1), record(2), record(3), record(0, topic=LONG)])
     bench.offsets.done(TOPIC, 2)
     bench.rebalance()
-    assert (bench.parked, bench.offsets.num_open) == (1, 4), "the other topic's stays, and none loses its place"
+    assert (bench.parked, bench.offsets.num_open) == (1, 4), (
+        "the other topic's records stay, and none loses its position"
+    )
     bench.intake._sorting.sort(
         [record(0, replies=crm, late_ms=10), record(1, late_ms=5_000), record(2), record(3), record(4)]
     )
@@ -81,7 +83,7 @@ async def test_an_answer_that_has_nothing_for_who_asks_again_is_let_out_first(lo
 
 
 def test_a_clock_that_is_ahead_is_counted_each_time_and_told_once_a_minute(capsys: pytest.CaptureFixture[str]) -> None:
-    """By more than a second; a record that has waited says nothing of clocks. A clock set back tells anew."""
+    """By more than a second; a record that has waited says nothing about clocks. A clock set back is logged again."""
     skew, now, before = ClockSkew(), 1_800_000_000_000, counted("replyline_worker_odd_requests_total", what="clock")
     ahead = [(0, 1_000), (0, -60_000), (0, 2_000), (1_000, 300_000), (59_999, 2_000), (60_000, 2_000), (-1_000, 2_000)]
     told = []
@@ -105,7 +107,7 @@ async def test_a_record_that_cannot_be_put_aside_holds_up_no_shutdown() -> None:
 # --- what is set aside
 
 
-async def test_letters_that_cannot_be_written_keep_nobody_else_from_being_served() -> None:
+async def test_unwritable_dead_letters_block_no_other_record() -> None:
     bench = IntakeBench(away=True)
     with capture_logs():
         for number in range(10):
@@ -116,7 +118,7 @@ async def test_letters_that_cannot_be_written_keep_nobody_else_from_being_served
             await quiet()
     assert bench.begun[-1] == "good"
     await bench.intake.finish(0)
-    assert bench.offsets.num_open == 81, "none is committed"
+    assert bench.offsets.num_open == 81, "no offset is committed"
 
 
 async def test_headers_at_which_the_intake_stumbles_set_one_record_aside(monkeypatch: pytest.MonkeyPatch) -> None:

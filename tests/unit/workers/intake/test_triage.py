@@ -1,4 +1,4 @@
-"""By its headers alone a late record is passed over or answered: never forgotten, and no header is trusted blindly."""
+"""A late record is skipped or answered by its headers alone: never forgotten, and no header is trusted blindly."""
 
 import pytest
 from hypothesis import given
@@ -82,8 +82,7 @@ def test_a_key_of_another_form_names_no_session(key: bytes | None) -> None:
     ids=str,
 )
 def test_a_record_whose_headers_do_not_settle_it_is_opened(changed: dict[str, bytes | None]) -> None:
-    """No deadline, none that is a time in milliseconds, one to come; nobody to answer, nowhere to answer, or nowhere
-    that may be."""
+    """A missing or invalid deadline, one in the future; no client to answer, no topic, or a forbidden one."""
     assert fate(**changed) is Fate.OPEN
 
 

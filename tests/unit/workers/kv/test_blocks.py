@@ -1,4 +1,4 @@
-"""Names of KV blocks: equal exactly where tenant, layout and tokens are, private from a customer's first word on."""
+"""Names of KV blocks: equal exactly if tenant, layout and tokens are, private from a customer's first word on."""
 
 import pytest
 from hypothesis import given
@@ -102,7 +102,7 @@ def test_the_longest_run_is_found_with_the_tail_that_was_kept(ids: list[int], sh
 
 
 @given(said=IDS, asked=IDS, shared=SHARED)
-def test_what_a_turn_left_is_found_by_the_next_turns_longer_prompt(
+def test_a_turns_blocks_are_found_by_the_next_turns_longer_prompt(
     said: list[int], asked: list[int], shared: int
 ) -> None:
     shared = min(shared, len(said))

@@ -1,4 +1,4 @@
-"""What was computed comes back as it was, and to whom it may; whatever goes wrong costs time and never an answer."""
+"""Stored KV is returned unchanged, and only to its owner; a failure costs time and never an answer."""
 
 import asyncio
 import sys
@@ -79,7 +79,7 @@ async def test_sessions_of_a_tenant_share_the_shops_words_and_nothing_else(worke
     await worker.turn(TALK)
     other = worker if level == "host" else workers.start()
     row = await other.restored(TALK, session="b", first=True)
-    assert row.computed == 8, "full blocks: the words' last token stands in a block with the customer's"
+    assert row.computed == 8, "full blocks: the shared text's last token is in a block with the customer's"
     assert (await other.restored(TALK, tenant="u")).prefix.values is None
     assert (await other.restored(TALK, tenant="u", session="b", first=True)).prefix.values is None
 
@@ -103,7 +103,7 @@ async def test_a_conversations_first_question_asks_for_shared_words_and_only_whe
 @pytest.mark.parametrize(
     ("harm", "reason"), [(lambda value, _: value[:-1], "truncated"), (lambda _, other: other, "checksum")]
 )
-async def test_a_value_that_is_not_what_its_name_says_is_dropped_and_what_stands_before_it_used(
+async def test_a_value_that_does_not_match_its_name_is_dropped_and_earlier_ones_are_used(
     workers: Workers, harm: Any, reason: str
 ) -> None:
     """Another's is as long and as well formed as the right one."""
@@ -117,7 +117,7 @@ async def test_a_value_that_is_not_what_its_name_says_is_dropped_and_what_stands
     assert dropped(reason) == before + 1
     assert third not in own
     worker.keep(row)
-    assert (await workers.start().restored([*TALK, 30, 31])).computed == 19, "it is written anew"
+    assert (await workers.start().restored([*TALK, 30, 31])).computed == 19, "it is written again"
     workers.redis.shared[first] = harm(workers.redis.shared[first], own[fourth])
     assert (await workers.start().turn([*TALK, 30], session="b")).computed == 0
     assert (await workers.start().restored([*TALK, 30], session="c")).computed == 8, "for all of the tenant"
@@ -209,7 +209,7 @@ async def test_a_fault_of_our_own_is_counted_and_the_next_prompt_is_fetched(work
 
 
 async def test_what_waits_to_be_written_is_bounded(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While the writing hangs the engine's thread goes on, and what there is no room for is not kept."""
+    """While writing hangs the engine's thread continues, and KV without room is not stored."""
     monkeypatch.setattr(cache_module, "_MOST_UNSAVED_BYTES", 2 * truth(TALK).nbytes)
     worker, before, go = workers.start(), dropped("backlog"), threading.Event()
     worker.cache._saves.submit(lambda: go.wait(LIMIT_S))
@@ -225,7 +225,7 @@ async def test_what_waits_to_be_written_is_bounded(workers: Workers, monkeypatch
 
 
 async def test_what_waits_for_slots_is_bounded(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond that the prompts are computed, until somebody has its slot or leaves."""
+    """Beyond that prompts are computed until a slot or a waiting request is released."""
     monkeypatch.setattr(loader, "_LEAST_WAITING_BYTES", 2 * truth(TALK).nbytes)
     for session in "abc":
         await workers.start().turn(TALK, session=session)

@@ -1,4 +1,4 @@
-"""A token that is drawn from a part of a row is the one that the whole row gives; where that is not sure, none is."""
+"""A token sampled from part of a row equals that of the whole row; if that is uncertain, none is returned."""
 
 import numpy as np
 import pytest
@@ -75,7 +75,7 @@ def test_a_token_from_a_block_is_that_of_the_whole_row(
 
 @pytest.mark.parametrize("top_p", [0.5, 0.9, 1.0])
 def test_most_rows_are_settled(top_p: float) -> None:
-    """Else the whole row would cross each time, and nothing were gained."""
+    """Otherwise the whole row would be copied each time, without a gain."""
     sampling = Sampling(temperature=0.7, top_p=top_p, seed=5)
     draw = from_candidates if from_a_nucleus(sampling) else from_block
     settled = [draw(row(seed, spread=4.0, coarse=True), sampling, seed) for seed in range(200)]

@@ -1,4 +1,4 @@
-"""Slots lie where programs expect them, and no two share a byte."""
+"""Slots are where programs expect them, and no two share a byte."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""The builder: which compiler, what is left out, what is kept and what is not believed."""
+"""The builder: choice of compiler, skipped kernels, cached libraries and their verification."""
 
 import ctypes
 import os
@@ -91,7 +91,7 @@ def test_one_compiler_gives_the_same_bytes_wherever_it_builds(recipe: Recipe, tm
     assert one == other
 
 
-def test_a_kernel_whose_flag_the_compiler_does_not_know_is_left_out_and_said(
+def test_a_kernel_with_an_unknown_compiler_flag_is_skipped_and_reported(
     recipe: Recipe, directory: Path, tmp_path: Path
 ) -> None:
     flag = recipe.kernels[FIRST][-1]
@@ -102,7 +102,7 @@ def test_a_kernel_whose_flag_the_compiler_does_not_know_is_left_out_and_said(
     assert f"; without {FIRST} (cc: error: unrecognized option {flag})" in built.describe()
 
 
-def test_a_compiler_that_cannot_compile_is_told_in_one_line_and_leaves_nothing(
+def test_a_compiler_that_fails_is_reported_in_one_line_and_leaves_nothing(
     recipe: Recipe, directory: Path, tmp_path: Path
 ) -> None:
     found = build(
@@ -113,7 +113,7 @@ def test_a_compiler_that_cannot_compile_is_told_in_one_line_and_leaves_nothing(
     assert list(directory.iterdir()) == []
 
 
-def test_the_next_compiler_is_tried_where_one_cannot(
+def test_the_next_compiler_is_tried_if_one_fails(
     recipe: Recipe, directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = compiler_that_says(tmp_path, "exit 1")
@@ -131,7 +131,7 @@ def test_the_next_compiler_is_tried_where_one_cannot(
     ],
     ids=["none", "CC"],
 )
-def test_without_a_compiler_one_line_says_what_to_do(
+def test_without_a_compiler_one_line_names_the_remedy(
     recipe: Recipe, directory: Path, environ: dict[str, str], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("workers.engine.native.build.zig_for", lambda _machine: None)
@@ -141,7 +141,7 @@ def test_without_a_compiler_one_line_says_what_to_do(
 
 
 @pytest.mark.parametrize("damage", ["half", "foreign", "unreadable", "lost"])
-def test_a_damaged_library_is_refused_and_built_anew(recipe: Recipe, directory: Path, damage: str) -> None:
+def test_a_damaged_library_is_refused_and_rebuilt(recipe: Recipe, directory: Path, damage: str) -> None:
     built = ensure_built(directory, recipe, {"CC": "cc"})
     library = recipe.folder(directory) / LIBRARY
     match damage:
@@ -172,8 +172,8 @@ def test_a_folder_that_cannot_be_written_is_named(recipe: Recipe, tmp_path: Path
     assert "REPLYLINE_WORKER__NATIVE_DIR" in found.reason
 
 
-def test_a_library_is_kept_whole_by_who_has_mapped_it(recipe: Recipe, directory: Path) -> None:
-    """A worker goes on with its library while another is built in its place."""
+def test_a_mapped_library_stays_intact(recipe: Recipe, directory: Path) -> None:
+    """A worker continues with its library while another is built in its place."""
     ensure_built(directory, recipe, {"CC": "cc"})
     library = ctypes.CDLL(str(recipe.folder(directory) / LIBRARY))
     library.kernel.restype = ctypes.c_char_p
@@ -188,7 +188,7 @@ def test_cc_names_the_compiler_alone() -> None:
 WEEK_S = 7 * 86_400
 
 
-def test_a_build_removes_what_nobody_has_loaded_for_a_week(recipe: Recipe, directory: Path) -> None:
+def test_a_build_removes_libraries_that_no_process_loaded_for_a_week(recipe: Recipe, directory: Path) -> None:
     """What a worker has loaded since stays, and so does what is not ours."""
     folders = [directory / name for name in ("0" * 16, "1" * 16, ".building-x", "theirs")]
     for folder in folders:
@@ -201,7 +201,7 @@ def test_a_build_removes_what_nobody_has_loaded_for_a_week(recipe: Recipe, direc
     assert set(directory.iterdir()) == {recipe.folder(directory), folders[1], folders[3]}
 
 
-def test_what_another_process_removes_at_the_same_time_is_no_fault(
+def test_a_file_removed_by_another_process_at_the_same_time_is_no_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = tmp_path / ("0" * 16)

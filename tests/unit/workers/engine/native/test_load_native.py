@@ -1,4 +1,4 @@
-"""The worker's engine is native where it can be; else onnx, with one line that says why and what to do."""
+"""The worker's engine is native if possible; otherwise onnx, with one line that gives the reason and the remedy."""
 
 import dataclasses
 import re
@@ -90,7 +90,7 @@ def test_the_kernels_that_run_here_are_those_whose_instructions_the_system_lists
     assert native_library().kernels == tuple(name for name in Recipe().kernels if needs[name] <= flags)
 
 
-def test_the_costs_of_another_kernel_are_measured_anew(prepared: ModelFolder) -> None:
+def test_the_costs_of_another_kernel_are_measured_again(prepared: ModelFolder) -> None:
     info = loaded(settings_of(prepared))[0].info
     other = dataclasses.replace(info, kernel="another")
     assert costs_key(info, threads=1) != costs_key(other, threads=1)
@@ -111,7 +111,7 @@ def test_the_costs_of_another_kernel_are_measured_anew(prepared: ModelFolder) ->
     ],
     ids=["never built", "another CPU's kernel", "no packed weights", "another layout", "half"],
 )
-def test_where_it_cannot_be_used_onnx_serves_and_one_line_says_why(
+def test_without_the_native_engine_onnx_serves_and_one_line_gives_the_reason(
     folder: ModelFolder, worker: dict[str, object], spoil: Callable[[ModelFolder], None] | None, reason: str
 ) -> None:
     if worker.get("native_kernel") in Recipe().kernels:

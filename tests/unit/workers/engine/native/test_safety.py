@@ -1,4 +1,4 @@
-"""The native kernels stay within their memory and give each row the bits that it gets alone, whatever the shape."""
+"""The native kernels stay within their memory and give each row its solo bits, in any shape."""
 
 import signal
 import subprocess
@@ -78,11 +78,10 @@ set_up = st.builds(
 
 @several
 @given(case=set_up, plan=actions)
-def test_a_row_has_the_bits_that_it_gets_alone_and_no_page_is_overrun(
-    library: Library, case: Setting, plan: list[Action]
-) -> None:
-    """Rows and chunks of any slots in any cutting, beside stale tokens, after moves and carrying, on any number of
-    threads: to the bit what one thread computes token by token. No padded column wins."""
+def test_a_row_has_its_solo_bits_and_no_page_is_overrun(library: Library, case: Setting, plan: list[Action]) -> None:
+    """Rows and chunks of any slots in any split, next to stale tokens, after moves and KV imports, on any number of
+    threads: bit for bit what one thread computes token by token. No padded column wins.
+    """
     weights = Weights.random(case.architecture, case.form, case.seed, low=case.low, at_end=case.at_end)
     with (
         opened(library, weights, slots=1, capacity=case.capacity, threads=1, max_step_tokens=1) as one,
@@ -101,7 +100,7 @@ def test_a_row_has_the_bits_that_it_gets_alone_and_no_page_is_overrun(
 
 @dataclass(slots=True)
 class Slots:
-    """An engine and the tokens that each of its slots holds."""
+    """An engine and the tokens in each of its slots."""
 
     engine: Direct
     capacity: int
@@ -109,7 +108,7 @@ class Slots:
     tokens: list[list[int]] = field(default_factory=lambda: [[] for _ in range(SLOTS)])
 
     def step(self, parts: list[Part], alone: Alone) -> None:
-        """Go on with slots, the first time perhaps from an earlier token; compare some of the rows."""
+        """Continue slots, the first time perhaps from an earlier token; compare some of the rows."""
         rows: list[tuple[int, int, int]] = []
         begun: set[int] = set()
         vocabulary = self.engine.config.vocabulary

@@ -1,4 +1,4 @@
-"""A model for TensorRT is prepared for one length of sequence, and anew for another."""
+"""A TensorRT model is prepared for one sequence length, and again for another."""
 
 from pathlib import Path
 

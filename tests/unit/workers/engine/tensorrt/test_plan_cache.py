@@ -1,4 +1,4 @@
-"""A kept plan is handed out only for the very thing it was built for, and only whole."""
+"""A cached plan is returned only for exactly what it was built for, and only if complete."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -96,7 +96,7 @@ def test_what_was_stored_is_loaded(cache: PlanCache) -> None:
 
 
 @pytest.mark.parametrize("what", LIES)
-def test_a_file_that_lies_is_rejected(tmp_path: Path, what: str) -> None:
+def test_a_corrupt_file_is_rejected(tmp_path: Path, what: str) -> None:
     refuse_plan(what, tmp_path)
 
 

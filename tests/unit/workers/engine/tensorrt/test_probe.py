@@ -1,4 +1,4 @@
-"""Whatever TensorRT's libraries do to the process that looks at them, the one that asks gets one line."""
+"""If TensorRT's libraries crash the process that probes them, the caller gets one line."""
 
 import sys
 from pathlib import Path
@@ -27,7 +27,7 @@ def cpu_folder(tmp_path_factory: pytest.TempPathFactory, tiny_source: Path) -> M
 
 @pytest.fixture(scope="module")
 def slots_folder(cpu_folder: ModelFolder, tiny_source: Path) -> ModelFolder:
-    """The same model for TensorRT, beside the other."""
+    """The same model for TensorRT, next to the other."""
     return prepare_model(cpu_folder.path.parent, "fp16", source=tiny_source, max_length=MAX_LENGTH)
 
 
@@ -63,7 +63,7 @@ def test_a_program_that_is_not_there_is_a_line(tmp_path: Path) -> None:
     assert "No such file" in reason(probe("tensorrt", program=(str(tmp_path / "none"),)))
 
 
-def test_what_is_found_comes_back_whatever_was_printed_before() -> None:
+def test_the_result_is_returned_whatever_was_printed_before() -> None:
     code = (
         "import sys, msgspec; from workers.engine.tensorrt.probe import DeviceFacts; print('a banner');"
         "facts = DeviceFacts(device='a GPU', sm='sm_90', free_bytes=1 << 30, total_bytes=1 << 31, version='10.15.1');"

@@ -1,4 +1,4 @@
-"""Which upstream a request goes to: never more than its places, never to one that is open, back as soon as it works."""
+"""Which upstream a request goes to: never above its capacity, never to an open one, back as soon as it works."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ def test_nothing_is_sent_before_a_probe_is_answered() -> None:
 
 
 def test_a_conversation_stays_with_its_upstream_and_others_are_spread() -> None:
-    """Its earlier turns stand in that one's prefix cache."""
+    """Its earlier turns are in that upstream's prefix cache."""
     first = {name: both().pick(name) for name in map(str, range(40))}
     assert all(both().pick(name) == address for name, address in first.items())
     assert set(first.values()) == {A, B}
@@ -51,7 +51,7 @@ def test_a_full_upstream_sends_a_conversation_to_the_next() -> None:
     assert choice.pick("c") is None
 
 
-def test_one_that_is_gone_is_left_at_once_and_waits_twice_as_long_each_time() -> None:
+def test_an_unreachable_upstream_is_left_immediately_and_waits_twice_as_long_each_time() -> None:
     choice, now = both(), 0.0
     fail(choice, now, GONE)
     waits = []
@@ -85,7 +85,7 @@ def test_three_failures_that_words_may_provoke_have_the_shops_own_words_tried(fa
 
 
 @pytest.mark.parametrize("failure", PROVOKED, ids=str)
-def test_a_customer_whose_words_fail_again_and_again_opens_no_breaker(failure: UpstreamFailure) -> None:
+def test_a_customer_whose_requests_fail_repeatedly_opens_no_breaker(failure: UpstreamFailure) -> None:
     """Each question in another conversation, and also while one request at a time tries."""
     choice = both()
     fail(choice, 0.0, GONE)
@@ -168,11 +168,11 @@ def test_one_that_is_full_of_our_requests_has_fewer_places_until_it_answers() ->
         choice.ended(A, now, None, answered=True, sent_unix_ms=0.0)
     assert [choice.pick("c", besides=(B,)) for _ in range(PLACES)] == [A] * 2 + [None]
     choice.ended(A, 3.0, of_status(429, "1"), answered=False, sent_unix_ms=0.0)
-    assert choice.is_open(A), "it says how long it wants to be left alone"
+    assert choice.is_open(A), "it names its retry time"
 
 
 class AnyUpstreams(RuleBasedStateMachine):
-    """Requests come and go, upstreams fail and recover, in any order."""
+    """Requests start and end, upstreams fail and recover, in any order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -211,7 +211,7 @@ class AnyUpstreams(RuleBasedStateMachine):
 
     @invariant()
     def one_that_works_is_back(self) -> None:
-        """Whatever happened, a probe and some answers later all of its places are there."""
+        """After any history, a probe and some answers restore the full capacity."""
         if not self.out:
             self.now += MOST_WAIT_MS
             for address in self.choice.due(self.now):

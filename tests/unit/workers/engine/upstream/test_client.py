@@ -1,4 +1,4 @@
-"""What an upstream does to its client: an answer as it comes, or a failure with a name and a remedy, in time."""
+"""An upstream's effect on its client: a streamed answer, or a failure with a name and a remedy, in time."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Bytes of an upstream's stream become pieces of text, whatever it sends, and its usage is believed where it can be."""
+"""An upstream's bytes become pieces of text, and its usage is accepted if plausible."""
 
 from itertools import pairwise
 from typing import Any
@@ -49,7 +49,7 @@ def test_any_bytes_are_pieces_or_a_named_failure(data: bytes) -> None:
         (chunk() * 100_000, "too_much"),
     ],
 )
-def test_what_is_no_chunk_has_a_name_and_is_not_quoted(sent: bytes, cause: str) -> None:
+def test_an_invalid_chunk_is_reported_by_name_without_its_text(sent: bytes, cause: str) -> None:
     with pytest.raises(UpstreamFailure) as caught:
         read(sent)
     assert caught.value.cause == cause

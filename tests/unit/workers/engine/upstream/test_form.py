@@ -1,4 +1,4 @@
-"""A refusal names a field by its own words, not by those that it repeats of the request."""
+"""A refusal names a field by the server's own words, not by words repeated from the request."""
 
 import json
 from typing import Any, Final

@@ -82,7 +82,7 @@ def test_a_prepared_folder_tells_of_its_adapter_and_is_made_anew_for_another(tin
 
 
 def test_a_folder_tells_the_languages_that_its_model_answers_in(tiny_source: Path, tmp_path: Path) -> None:
-    """None where nobody has said; a folder that says otherwise is made anew."""
+    """None if unknown; a folder with other languages is prepared again."""
     assert prepare_model(tmp_path, "int8", source=tiny_source).manifest.languages is None
     assert prepare_model(tmp_path, "int8", source=tiny_source, languages=("en",)).manifest.languages == ("en",)
     assert prepare_model(tmp_path, "int8", source=tiny_source).manifest.languages is None

@@ -143,7 +143,7 @@ def test_an_index_names_no_file_outside_its_folder(tmp_path: Path, name: str) ->
     ids=str,
 )
 def test_a_configuration_of_numbers_that_cannot_be_is_refused(tmp_path: Path, changed: dict[str, Any]) -> None:
-    """At once: nothing is reserved or counted by them."""
+    """Immediately: nothing is allocated or counted for them."""
     source = tmp_path / "tiny"
     write_llama(source, TINY, seed=1)
     config = json.loads((source / "config.json").read_text()) | changed
