@@ -49,6 +49,7 @@ TYPED: Final = {
     "docs/edge.md: replyline edge --centre wss://chat.example/ws": "names a centre; the block below is typed",
     "docs/edge.md: REPLYLINE_AUTH__SECRET_FILE=secret REPLYLINE_EDGE__SIGNED_FAQ=faq.signed make demo": DEMO,
     "docs/edge.md: REPLYLINE_AUTH__MODE=anonymous REPLYLINE_GATEWAY__PORT=8085 replyline edge": DEMO,
+    "docs/edge.md: replyline token --revoke": "tests/unit/ops/operate/test_mint_token.py",
     "docs/engines.md: make bench-engines": _LLAMA,
     "docs/engines.md: replyline bench shape": _LLAMA,
     "docs/engines.md: .venv/bin/pip install -e": _GPU,

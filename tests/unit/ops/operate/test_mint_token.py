@@ -6,11 +6,15 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from gateway.access.identity import Identity, verify
+from gateway.access.identity import Identity, TokenGate, verify
+from gateway.access.revocation_file import RevocationFile
+from ops.cli import app
 from ops.operate.token import mint_token
-from shared.errors import SettingsError
+from shared.errors import ProtocolError, SettingsError
+from shared.process.clock import wire_unix_ms
 from shared.settings.auth import Algorithm, AuthSettings
 from tests.support.tokens import KEYS, KID, NOW_UNIX_MS, NOW_UNIX_S, PRIVATE, RULES, SECRET, PrivateKey
+from tests.support.typed_pages import ALL
 
 
 @pytest.fixture
@@ -72,3 +76,23 @@ def test_without_a_usable_key_it_is_said_what_to_give(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no key")
     assert "not a PEM private key" in refusal(tmp_path / "text")
     assert "P-256 or Ed25519" in refusal(written(tmp_path, ec.generate_private_key(ec.SECP384R1())))
+
+
+def test_the_pages_command_prints_the_line_that_revokes_an_edges_tokens(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], with_secret: AuthSettings
+) -> None:
+    """docs/edge.md, typed: tokens of now and before are refused, later ones accepted."""
+    (command,) = [block.text for block in ALL if block.text.startswith("replyline token --revoke")]
+    words, file = command.strip().split(" >> ")
+    app(words.split()[1:], standalone_mode=False)
+    (tmp_path / file).write_text(capsys.readouterr().out)
+    gate = TokenGate(RULES, KEYS)
+    RevocationFile(tmp_path / file, gate)
+    for ahead_ms, revoked in ((-1_000, True), (1_000, False)):
+        now_ms = wire_unix_ms() + ahead_ms
+        token = mint_token(with_secret, tenant="demo", subject="edge-berlin", ttl_s=9, now_unix_ms=now_ms, edge=True)
+        if revoked:
+            with pytest.raises(ProtocolError, match="revoked"):
+                gate.identify(token, now_ms)
+        else:
+            assert gate.identify(token, now_ms).edge
