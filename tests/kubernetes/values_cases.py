@@ -25,6 +25,18 @@ EXAMPLES: Final = sorted((CHART.parent / "examples").glob("*.yaml"))
 _OF_TEMPLATES: Final = ("nil pointer", "error calling", "wrong type", "can't evaluate", "<nil>", "YAML parse error")
 _OTHERS: Final = {dict: "text", list: {"a": "map"}, str: ["list"], int: ["list"], bool: ["list"], type(None): None}
 _NAMES: Final = ("a", "2026", "a.b", "chat-" + "x" * 48, "a" * 53, "x" * 40 + "-1", "x" * 40 + "-2")
+# What schemas name by a wrong place, or a template would write into a manifest.
+_ODD: Final = (
+    {"workers": {"früh": {"replicas": 1}}},
+    {"workers": {"more": dict.fromkeys(("replicas", "settings", "resources", "autoscaling", "lane"))}},
+    {"workers": {"main": {"autoscaling": {"min": 1, "max": 3, "keda": None, "hpa": {"metric": None}}}}},
+    {"workers": {"main": {"autoscaling": {"min": 1, "max": 3, "hpa": None}}}},
+    {"workers": {"main": {"buckets": []}}},
+    {"settings": {"replyline_tenant": "a"}},
+    {"secrets": {"auth": "a"}},
+    {"networkPolicy": {"monitoringNamespace": "über", "apiServerPort": 0}},
+    {"topologyKeys": [], "image": {"pullSecrets": []}, "gateway": {"tolerations": []}},
+)
 Values = dict[str, Any]
 # By the schema, or by a template's own check.
 _NAMED: Final = re.compile(r"at '/[\w/~.-]+': |: [\w.]+: ")
@@ -52,6 +64,7 @@ def changed(values: Values, path: tuple[str, ...], value: object) -> Values:
 def cases() -> Iterator[Case]:
     defaults = yaml.safe_load((CHART / "values.yaml").read_text())
     base = {"cursorSecretName": "chat-cursor"}
+    yield from ((str(odd), base | odd) for odd in _ODD)
     for source, values, known in [
         ("values.yaml", base, defaults),
         *((file.name, read, read) for file in EXAMPLES for read in [yaml.safe_load(file.read_text())]),

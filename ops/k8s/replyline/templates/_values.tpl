@@ -9,6 +9,16 @@ its own meaning for a security context (none) and a pool (not there); for a list
 {{- include "replyline.agree" . -}}
 {{- end }}
 
+{{- /* Set in the first of two maps what the second says and is not null. */}}
+{{- define "replyline.given" -}}
+{{- $into := index . 0 -}}
+{{- range $name, $value := index . 1 -}}
+{{- if has $name (list "autoscaling" "keda" "hpa") | and (kindIs "map" $value) }}
+{{- $kept := dict }}{{ include "replyline.given" (list $kept $value) }}{{ $_ := set $into $name $kept }}
+{{- else if not (kindIs "invalid" $value) }}{{ $_ := set $into $name $value }}{{ end -}}
+{{- end -}}
+{{- end }}
+
 {{- define "replyline.fill" -}}
 {{- $given := index . 0 -}}
 {{- $free := list "settings" "secrets" "resources" "nodeSelector" "annotations" "grpcAnnotations" "labels" -}}
@@ -26,12 +36,29 @@ its own meaning for a security context (none) and a pool (not there); for a list
 {{- /* Fail with one line where values contradict each other. */}}
 {{- define "replyline.agree" -}}
 {{- $gateway := .Values.gateway -}}
-{{- if not .Values.workers }}{{ fail "workers: name a pool; all are null" }}{{ end -}}
+{{- range $pool, $given := .Values.workers -}}
+{{- if kindIs "invalid" $given }}{{ $_ := unset $.Values.workers $pool }}{{ end -}}
+{{- if not (regexMatch "^[a-z0-9]([a-z0-9-]{0,18}[a-z0-9])?$" $pool) }}{{ fail (printf "workers.%s: a pool's name is part of its pods': write 20 characters at most, of a to z, 0 to 9 and -" $pool) }}{{ end -}}
+{{- include "replyline.variableNames" (list (printf "workers.%s.settings" $pool) ($given | default dict).settings) -}}
+{{- end -}}
+{{- if not .Values.workers }}{{ fail "workers: every pool is null; name one" }}{{ end -}}
+{{- include "replyline.variableNames" (list "settings" .Values.settings) -}}
+{{- include "replyline.variableNames" (list "gateway.settings" .Values.gateway.settings) -}}
+{{- range $name, $_ := .Values.secrets -}}
+{{- if or (has $name (list "auth" "cursor")) (not (regexMatch "^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$" $name)) }}{{ fail (printf "secrets.%s: it is a folder's name: write 32 characters at most, of a to z, 0 to 9 and -; auth and cursor are taken" $name) }}{{ end -}}
+{{- end -}}
 {{- $most := get .Values.settings "REPLYLINE_KAFKA__REPLY_PARTITIONS" | default 8 | int -}}
 {{- if gt (int $gateway.replicas) $most }}{{ fail (printf "gateway.replicas: %v gateways share %d reply partitions; set REPLYLINE_KAFKA__REPLY_PARTITIONS in settings to as many at least" $gateway.replicas $most) }}{{ end -}}
 {{- if and (gt (int $gateway.replicas) 1) (not .Values.cursorSecretName) }}{{ fail "cursorSecretName: name a secret that all gateways sign cursors with; make it by: kubectl create secret generic chat-cursor --from-literal=cursor=$(openssl rand -hex 32)" }}{{ end -}}
 {{- if and (eq .Values.auth.mode "token") (not (or .Values.auth.jwks .Values.auth.secretName)) }}{{ fail "auth.mode: token needs auth.jwks, an address, or auth.secretName, a secret with the key `secret`" }}{{ end -}}
 {{- if and (eq .Values.models.from "claim") (not .Values.models.claimName) }}{{ fail "models.claimName: models.from=claim needs the name of a claim" }}{{ end -}}
+{{- end }}
+
+{{- define "replyline.variableNames" -}}
+{{- $where := index . 0 -}}
+{{- range $name, $_ := index . 1 -}}
+{{- if not (regexMatch "^[A-Z][A-Z0-9_]*$" $name) }}{{ fail (printf "%s.%s: write a variable's name, in capitals: REPLYLINE_GROUP__NAME of docs/settings.md" $where $name) }}{{ end -}}
+{{- end -}}
 {{- end }}
 
 {{- /* A release's own name, or with `suffix` that of one of its objects: 43 characters at most, so that the names of its
@@ -60,7 +87,7 @@ pods (17 more), and a worker's id by them, are whole. A Service's name has no do
 {{- define "replyline.pool" -}}
 {{- $partitions := int .root.Values.topics.partitions -}}
 {{- $worker := dict "lane" "champion" "engine" "native" "drainSeconds" 20 "maxSurge" 1 "static" false "settings" dict "buckets" (list "short" "medium" "long") -}}
-{{- range $name, $value := .given }}{{ if not (kindIs "invalid" $value) }}{{ $_ := set $worker $name $value }}{{ end }}{{ end -}}
+{{- include "replyline.given" (list $worker .given) -}}
 {{- $scaling := $worker.autoscaling -}}
 {{- if $scaling -}}
 {{- if hasKey $worker "replicas" }}{{ fail (printf "workers.%s: replicas and autoscaling exclude each other; take one of them out" .pool) }}{{ end -}}
