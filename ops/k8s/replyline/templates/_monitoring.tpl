@@ -16,8 +16,8 @@ namespace="{{ .Release.Namespace }}",helm_release="{{ .Release.Name }}"
 {{- $metric := "\\b((?:replyline_|infer_|process_|model:|replyline:)[a-zA-Z0-9_:]+|up)" -}}
 {{- range $rules.groups }}
 {{- range .rules }}
-{{- $expr := regexReplaceAll (print $metric "\\{") .expr (printf "${1}{%s," $scope) -}}
-{{- $_ := set . "expr" (regexReplaceAll (print $metric "([^a-zA-Z0-9_:{]|$)") $expr (printf "${1}{%s}${2}" $scope)) -}}
+{{- $expr := regexReplaceAll (print $metric "\\{") .expr "${1}{@," -}}
+{{- $_ := set . "expr" (regexReplaceAll (print $metric "([^a-zA-Z0-9_:{]|$)") $expr "${1}{@}${2}" | replace "{@" (print "{" $scope)) -}}
 {{- $_ := set . "labels" (merge (dict "namespace" $.Release.Namespace "helm_release" $.Release.Name) (.labels | default dict)) -}}
 {{- end }}
 {{- end -}}
