@@ -1,4 +1,4 @@
-"""A line is read from a terminal or a pipe; what is still being waited for holds up nobody's end."""
+"""A line is read from a terminal or a pipe; a pending read does not delay the end of the program."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ from ops.client.prompt import Prompt
 
 @pytest.fixture
 def pipe() -> Iterator[tuple[int, int]]:
-    """Where the prompt reads, and where is typed; both are closed at the end, and so ends whoever still reads."""
+    """The pipe's read and write ends; both are closed at the end, which ends any pending reader."""
     reader, writer = os.pipe()
     yield reader, writer
     with suppress(OSError):
@@ -49,7 +49,7 @@ async def test_an_interrupt_ends_the_wait_for_a_line_from_its_first_sign_on(pipe
 
 
 def test_the_event_loop_ends_while_a_line_is_waited_for(pipe: tuple[int, int]) -> None:
-    """Its end waits for the threads of its own."""
+    """Its end waits for its own threads."""
 
     async def ask_in_vain() -> None:
         with suppress(TimeoutError):

@@ -1,4 +1,4 @@
-"""An answer's figures are borne out by what it stands on, or they are invented."""
+"""An answer's figures are supported by its sources, or they are invented."""
 
 import pytest
 from hypothesis import given

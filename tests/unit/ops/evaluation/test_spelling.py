@@ -1,4 +1,4 @@
-"""Facts are found in whatever right way they are written, and only there."""
+"""Facts are found in any correct notation, and only there."""
 
 import pytest
 from hypothesis import given

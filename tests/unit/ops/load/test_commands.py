@@ -1,4 +1,4 @@
-"""A wrong option of `replyline bench` is told before anything starts: one line, exit status 2."""
+"""An invalid option of `replyline bench` is reported before anything starts: one line, exit status 2."""
 
 import sys
 

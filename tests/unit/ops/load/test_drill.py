@@ -1,4 +1,4 @@
-"""A drill makes only what was agreed to, takes it back, stops in time, and tells what customers had."""
+"""A drill does only what was confirmed, undoes it, stops in time, and reports what customers got."""
 
 import asyncio
 import os
@@ -102,7 +102,7 @@ def test_a_drill_stops_once_too_many_have_no_answer_in_time() -> None:
     assert too_bad(asked, 0.8, now_s=15.0) is None, "they may still have one"
     assert too_bad(asked, 0.8, now_s=40.0) == "12 of the last 20 questions had an answer in time; 80% are required"
     assert too_bad(asked, 0.6, now_s=40.0) is None
-    assert too_bad(asked[1:], 0.8, now_s=40.0) is None, "too few to tell"
+    assert too_bad(asked[1:], 0.8, now_s=40.0) is None, "too few to judge"
 
 
 def test_each_phase_has_its_own_row_and_a_question_without_an_answer_breaks_the_promise() -> None:
@@ -131,7 +131,7 @@ def test_a_fleet_has_recovered_only_where_it_is_well(well: list[bool]) -> None:
 
 
 def test_faults_are_taken_back_whatever_happens(tmp_path: Path) -> None:
-    """A process of this test's own stands still, and goes on though what was around it fails."""
+    """A process of this test is stopped, and continues even if the surrounding code fails."""
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
 
     def state() -> str:

@@ -1,4 +1,4 @@
-"""Reports of loads: one file that needs nothing else, tells a stranger everything, and is not broken by any text."""
+"""Load reports: one self-contained file, understandable without the program, and not broken by any text."""
 
 import random
 import re

@@ -77,7 +77,7 @@ def test_times_run_from_the_schedule() -> None:
     ],
 )
 def test_goodput_counts_only_model_answers_in_time(changes: dict[str, Any]) -> None:
-    """A fallback, a late answer, one that was cut, cancelled, failed or refused is none of it."""
+    """A fallback, a late answer, and one that was cut, cancelled, failed or refused do not count."""
     report = summarise([GOOD, _but(**changes)])
     assert report.goodput.answers == 1
     assert report.goodput.share == 0.5

@@ -42,8 +42,9 @@ def test_the_same_seed_gives_the_same_traffic_ascending_within_its_time(
 @settings(max_examples=6, deadline=None)
 @given(st.sampled_from(["poisson", "spread", "sessions"]), st.integers(0, 10**6))
 def test_steady_traffic_keeps_its_rate_from_beginning_to_end(name: str, seed: int) -> None:
-    """Conversations that had begun before go on at the beginning, so it is no quieter than the end. Their questions
-    come in clusters: five standard deviations are allowed for."""
+    """Conversations that began earlier continue at the beginning, so it is no quieter than the end. Their questions
+    come in clusters: five standard deviations are allowed.
+    """
     trace = made(name, per_s=40.0, seconds=600.0, seed=seed)
     for start_s, end_s in ((0, 100), (500, 600)):
         assert per_s(trace, start_s, end_s) == pytest.approx(40.0, abs=5 * (40 * 5.5 / 100) ** 0.5)

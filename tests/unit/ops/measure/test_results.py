@@ -1,4 +1,4 @@
-"""Where a result cannot be written is told before the work; a result that was there is replaced whole or stays."""
+"""An unwritable result path is reported before the work; an existing result is replaced completely or stays."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def test_a_result_that_was_there_stays_where_the_disk_is_full(monkeypatch: pytes
 
 
 def test_a_link_is_written_through(tmp_path: Path) -> None:
-    """So is what is no file: nobody's terminal is replaced."""
+    """A path that is no file is refused too: no terminal is replaced."""
     link = tmp_path / "link.json"
     link.symlink_to(tmp_path / "a.json")
     write_json(link, {"run": 1})

@@ -1,4 +1,4 @@
-"""A model's folder appears whole, once, and equal whatever its weights came in; or one line says why not."""
+"""A model's folder appears complete, once, and equal for any source format of its weights; or one line says why not."""
 
 import importlib.metadata
 from collections.abc import Callable
@@ -234,7 +234,7 @@ def refused(target: Path, source: Path, message: str) -> None:
 
 
 def test_smollm2_digits_and_specials(model_folder: ModelFolder) -> None:
-    """Digits are tokens of their own; special names in text are neutralised; other text round-trips."""
+    """Digits are separate tokens; special names in text are neutralised; other text round-trips."""
     tokenizer = Tokenizer.load(model_folder.path)
     assert tokenizer.vocab_size == model_folder.manifest.architecture.vocab_size == 49_152
     assert [tokenizer.special_id(n) for n in ("<|endoftext|>", "<|im_start|>", "<|im_end|>")] == [0, 1, 2]

@@ -1,4 +1,4 @@
-"""A folder that is made once appears whole or not at all, and nothing lies beside it, whoever was killed meanwhile."""
+"""A folder that is created once appears complete or not at all, and leaves no temporary file, even after kills."""
 
 import stat
 from collections.abc import Callable
@@ -21,7 +21,7 @@ def fill(folder: Path) -> None:
 
 
 def abandoned(folder: Path) -> Path:
-    """As a process that was killed leaves it: nobody holds the lock."""
+    """Leave it like a killed process does: no process holds the lock."""
     folder.mkdir(parents=True)
     (folder / "owner.lock").touch()
     (folder / "data").write_text("half of it")

@@ -10,7 +10,7 @@ COMMITTED = Path(__file__).parents[4] / "docs" / "asyncapi.json"
 
 
 def test_the_committed_document_is_what_the_code_says() -> None:
-    """Made anew by: replyline schema > docs/asyncapi.json"""
+    """Generate it with: replyline schema > docs/asyncapi.json"""
     assert COMMITTED.read_text() == render()
 
 

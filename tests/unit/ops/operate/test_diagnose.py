@@ -1,4 +1,4 @@
-"""What holds the system up, told from its numbers: each part's fault, its evidence, and which explains which."""
+"""The bottleneck is derived from the metrics: each part's fault, its evidence, and which fault explains which."""
 
 import re
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ Given = Mapping[str, float]
 
 
 def page(samples: Given) -> Page:
-    """Of lines as they stand in the exposition."""
+    """A metrics page of these exposition lines."""
     return parse_page("".join(f"{name} {value}\n" for name, value in samples.items()))
 
 
@@ -272,7 +272,7 @@ async def test_what_waits_is_asked_of_each_lane_that_has_topics(monkeypatch: pyt
 
 
 def test_a_lag_that_was_not_told_is_said_to_be_so() -> None:
-    """It is no lag of nought: nobody knows whether requests wait."""
+    """This is not a lag of 0: whether requests wait is unknown."""
     system = a_system(lag="nobody tells what replyline-workers has committed")
     assert found_in(system) == {}
     told = looked_at(system, "ws://g/ws")
@@ -319,7 +319,7 @@ def test_what_a_process_waits_for_is_named(check: str, name: str) -> None:
 
 @given(st.dictionaries(st.sampled_from(["a", "b"]), st.floats(0, 1e6), min_size=1), st.floats(0, 1e6))
 def test_a_counter_never_loses(before: dict[str, float], after: float) -> None:
-    """What fell was begun anew, and has counted so much since."""
+    """A counter that fell was restarted, and has counted this much since."""
     series = {f'x_total{{k="{key}"}}': value for key, value in before.items()}
     found = window({'x_total{k="a"}': after}, series)
     had = sum(before.values())

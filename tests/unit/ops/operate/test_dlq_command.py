@@ -31,7 +31,7 @@ def letter(offset: int) -> Letter:
 
 
 class Producer:
-    """Fails to write what it is told to."""
+    """Fails to write the given records."""
 
     def __init__(self, failing: dict[bytes, Exception]) -> None:
         self.failing = failing

@@ -1,5 +1,6 @@
-"""The doctor tells what must be there from what is only nice to have, each with a remedy: for the demo by what `make
-demo` needs, in production by what a gateway and a worker need."""
+"""The doctor separates required parts from optional ones, each with a remedy: for the demo by the needs of `make demo`,
+in production by those of a gateway and a worker.
+"""
 
 import dataclasses
 from typing import Any
@@ -48,7 +49,7 @@ COMPLETE = Facts(
 
 
 def _with(facts: Facts, **changes: Any) -> Facts:
-    """Return the facts changed, whichever part of them each belongs to."""
+    """Return the facts changed, in whichever part each belongs to."""
     for name, value in changes.items():
         part = next((part for part in ("machine", "services") if hasattr(getattr(facts, part), name)), None)
         if part is None:
@@ -100,7 +101,7 @@ def test_a_complete_machine_needs_nothing(purpose: Purpose) -> None:
     ],
 )
 def test_what_the_demo_cannot_do_without_is_missing(lack: dict[str, object], name: str, remedy: str) -> None:
-    """The row says what to type, and the demo is told not to start."""
+    """The row names the command to type, and the demo does not start."""
     facts = _with(COMPLETE, **lack)
     row = _row(facts, name)
     assert row.status is Status.MISSING
@@ -211,7 +212,7 @@ def test_who_says_where_kafka_or_redis_is_asks_for_production(values: dict[str, 
 
 
 def test_it_is_told_how_many_sessions_fit_where() -> None:
-    """In the precision that is set; the others stand beside it."""
+    """In the configured precision; others may exist next to it."""
     kept = _row(COMPLETE, "session KV").detail
     assert "fp16: 23.0 MB for 1,000 tokens" in kept
     assert "exact 46,000, fp16 23,000, int8 12,000" in kept
@@ -235,7 +236,7 @@ def test_a_redis_that_evicts_what_must_not_be_lost_is_told(policy: str) -> None:
 
 
 def test_one_redis_for_both_is_told_to_become_two() -> None:
-    """Whatever its policy, one of the two is not served by it."""
+    """With any eviction policy, one Redis is wrong for one of the two uses."""
     facts = _with(COMPLETE, has_kv_redis=False)
     assert _row(facts, "Redis of the KV", "production").status is Status.OK
     full = _with(facts, kv_memory=facts.services.history_memory)
@@ -250,7 +251,7 @@ def test_nothing_is_told_of_sessions_where_no_kv_is_kept() -> None:
 
 @pytest.mark.parametrize("purpose", ["demo", "production"])
 def test_every_remedy_names_a_setting_that_exists(purpose: Purpose) -> None:
-    """A variable that the table tells a user to set is one that the settings know."""
+    """A variable that the table names is an existing setting."""
     facts = _with(COMPLETE, memory_gb=0.5, kafka={"a:1": False}, redis={"b:2": False}, port_use=PortUse.OTHER)
     settings = Settings()
     remedies = [row.remedy for row in judge(facts, purpose)]

@@ -113,7 +113,7 @@ def test_where_another_upstream_answers_one_that_does_not_is_a_warning_and_no_mo
 
 
 async def test_the_doctor_asks_each_upstream_what_it_serves(tmp_path: Path) -> None:
-    """A llama-server tells its slots in `/props`, a vLLM the tokens of a request in `/models`."""
+    """A llama-server reports its slots in `/props`, a vLLM the tokens of a request in `/models`."""
     (tmp_path / "key").write_text("s3cret\n")
     async with upstream() as fake:
         given = {"url": [fake.url], "key_file": tmp_path / "key"}

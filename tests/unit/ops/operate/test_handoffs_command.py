@@ -28,7 +28,7 @@ def waits(name: str) -> Handoff:
 
 
 class Redis:
-    """Has these, and is away whenever one that `fails` is resolved."""
+    """A Redis with these hand-offs, which is away when one of `fails` is resolved."""
 
     def __init__(self, *names: str, fails: str = "") -> None:
         self.open = {name: waits(name) for name in names}

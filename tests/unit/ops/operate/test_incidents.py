@@ -1,4 +1,4 @@
-"""Incidents are found again by their symptoms, whatever the numbers and addresses, with what helped."""
+"""Past incidents are found by their symptoms, with other numbers and addresses, along with their remedy."""
 
 from pathlib import Path
 

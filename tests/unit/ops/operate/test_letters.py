@@ -1,4 +1,4 @@
-"""A dead letter tells where it came from and never what a customer wrote; only what can be healed is put back."""
+"""A dead letter names its origin and contains no customer text; only a repairable one is put back."""
 
 import json
 from pathlib import Path
@@ -210,7 +210,7 @@ def test_what_a_customer_wrote_is_told_by_its_length() -> None:
 )
 @pytest.mark.parametrize("content_type", [b"application/json", b"application/msgpack", CANARY.encode(), b"\xff"])
 def test_no_word_of_the_customer_is_shown_unasked(value: bytes, content_type: bytes) -> None:
-    """Whatever form the record has, and wherever the words stand in it."""
+    """The record may have any form, and the words may be anywhere in it."""
     headers = {"content-type": content_type, "input": CANARY.encode(), CANARY: b"x", "ce_id": CANARY.encode() + b"!"}
     record = Record("t.chat.requests.short", 0, 1, CANARY.encode(), value, headers)
     out = write_letter(TOPICS, record, ProtocolError("invalid_record", "a line"), source="w")

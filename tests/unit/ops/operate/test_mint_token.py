@@ -1,4 +1,4 @@
-"""`replyline token` makes what a gateway with the same settings takes, or says why there is none."""
+"""`replyline token` creates a token that a gateway with the same settings accepts, or says why it cannot."""
 
 from pathlib import Path
 

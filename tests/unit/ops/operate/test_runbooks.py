@@ -1,4 +1,4 @@
-"""Whoever is woken finds a page, and what it says to look at and to type exists."""
+"""Each alert has a page, and what the page tells an operator to look at and to type exists."""
 
 import re
 from pathlib import Path
@@ -78,7 +78,7 @@ def test_every_rule_is_seen_quiet_and_firing() -> None:
 
 
 def test_the_series_of_the_tests_are_as_they_are_exposed() -> None:
-    """A test that feeds a series nobody writes proves nothing."""
+    """A test with a series that no process writes proves nothing."""
     labels = {
         sample: set(metric._labelnames)
         for metric in vars(shared.telemetry.metrics).values()

@@ -15,7 +15,7 @@ def file(folder: Path, *lines: str) -> Path:
 
 
 def test_the_faqs_halves_share_no_entry_and_no_wording() -> None:
-    """What is held out is never shown: neither as an answer nor beside one."""
+    """Held-out examples are never shown: neither as an answer nor next to one."""
     dev, held_out = faq_examples("dev"), faq_examples("held_out")
     assert len(dev) > 100
     assert len(held_out) > 100

@@ -1,7 +1,8 @@
-"""`replyline optimize quantize` of a tiny model: published whole, or refused with nothing written.
+"""`replyline optimize quantize` of a tiny model: published completely, or refused with nothing written.
 
-nvidia-modelopt needs torch, which the tests' environment has not: in its place stands what writes the nodes that it
-writes, with a step of its own."""
+nvidia-modelopt needs torch, which is not in the tests' environment: a replacement writes the same nodes, with its own
+step size.
+"""
 
 import re
 import sys

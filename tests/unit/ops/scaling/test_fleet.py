@@ -81,7 +81,7 @@ def test_a_fleet_that_grows_answers_more_once_its_workers_serve() -> None:
     few, grown = _play(Static(workers=1), 1, 20.0), _play(_Steps(3), 1, 20.0)
     assert few.asked == grown.asked
     assert sum(few.asked) == pytest.approx(20 * _SPAN_S, rel=0.2)
-    assert few.in_time[0] == pytest.approx(grown.in_time[0], abs=20)  # nobody has loaded yet
+    assert few.in_time[0] == pytest.approx(grown.in_time[0], abs=20)  # no worker has loaded it yet
     assert sum(grown.in_time[3:]) > 1.3 * sum(few.in_time[3:])
     assert all(answered <= asked for answered, asked in zip(grown.in_time, grown.asked, strict=True))
 

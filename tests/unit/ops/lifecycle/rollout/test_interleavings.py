@@ -149,7 +149,7 @@ class System:
         shares = [each.state.rule.share for each in self.rollout.own_moves if each.state.rule is not None]
         if move.state.aliases.get(CHAMPION) == NEW.id:
             assert all(step in shares for step in self.plan.steps), "a step was skipped"
-            assert shares[-2:] == [self.plan.steps[-1]] * 2, "the last step and the loading have epochs of their own"
+            assert shares[-2:] == [self.plan.steps[-1]] * 2, "the last step and the loading have separate epochs"
             assert NEW.id in self.loaded[CHAMPION]
             assert not self.plan.ab
         elif len(shares) > 1 and shares[-1] >= shares[-2]:

@@ -212,7 +212,7 @@ def test_what_the_champions_workers_load_is_progress_only_if_the_rollout_asked_f
     assert [rollout.step(health=loaded).kind for _ in range(2)] == ["load", "finish"]
     rollout.moves[1] = replace(rollout.moves[1], state=replace(rollout.moves[1].state, loading={}))
     rollout.moves.pop()
-    assert rollout.decide(loaded).kind == "load", "it was taken off meanwhile"
+    assert rollout.decide(loaded).kind == "load", "it was removed in the meantime"
 
 
 def test_a_person_who_loads_another_version_is_waited_for() -> None:

@@ -1,4 +1,4 @@
-"""A recording as a file: whole or not there, read as it was written, its faults told in one line."""
+"""A recording file is complete or absent, decodes to what was written, and its faults are reported in one line."""
 
 import gzip
 import json
@@ -82,7 +82,7 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
 
 
 def test_what_was_broken_off_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
-    """Also beside the place where it should have come: a process that was killed leaves it there."""
+    """This includes the temporary file that a killed process leaves next to it."""
     path = tmp_path / "a.replay"
     writer = RecordingWriter(path, HEADER)
     writer.write(asked())

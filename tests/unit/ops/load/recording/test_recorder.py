@@ -1,4 +1,4 @@
-"""What is kept of what passes by: the words of those alone who have consented, and nobody's name."""
+"""A recording keeps the texts only of customers who have consented, and no names."""
 
 from typing import Any
 

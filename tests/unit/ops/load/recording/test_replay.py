@@ -19,7 +19,7 @@ def recording(*requests: RecordedRequest) -> Recording:
 
 @given(st.lists(st.floats(0, 1e6), min_size=1), st.sampled_from([0.5, 1.0, 4.0]))
 def test_spacing_is_kept_and_speed_divides_it(times: list[float], speed: float) -> None:
-    """By arrival, whatever the order in which they were read; the first at once."""
+    """By arrival, in any read order; the first immediately."""
     plan = planned(recording(*map(asked, times)), speed=speed)
     expected = [(at_ms - min(times)) / 1_000 / speed for at_ms in sorted(times)]
     assert [one.at_s for one in plan] == pytest.approx(expected)

@@ -102,7 +102,7 @@ def test_requests_without_a_price_get_the_last_that_workers_reported() -> None:
 
 
 def sure(requests: int) -> float:
-    """Return the share of what so few requests in ten seconds ask that is not taken for chance."""
+    """Return the share of this few requests in ten seconds that exceeds chance."""
     return 1 - 2 / math.sqrt(requests)
 
 

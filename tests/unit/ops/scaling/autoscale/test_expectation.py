@@ -11,7 +11,7 @@ from shared.wire.scaling import ScalingRecord
 
 @dataclass
 class Twice:
-    """Expects twice the last value, and keeps what it was told and asked."""
+    """Predicts twice the last value, and records its input."""
 
     name: str = "twice"
     told: list[float] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""The size of a pool: growth at once, a shrink when it is sure, and silence that is never zero."""
+"""The size of a pool: immediate growth, a shrink when it is certain, and a missing report is never zero."""
 
 import math
 from itertools import pairwise
@@ -46,8 +46,9 @@ moments = st.tuples(
 
 @given(st.lists(moments, max_size=60))
 def test_every_trace_keeps_the_promises(trace: list[tuple[Any, ...]]) -> None:
-    """Within the bounds; at least what carries the load, at once; a shrink only where all is known; an hour between two
-    growths that are taken back."""
+    """Within the bounds; at least what carries the load, immediately; a shrink only if everything is known; an hour
+    between two growths that are reversed.
+    """
     pool, now, taken_back, grew, before = scaler(), 0.0, [], False, None
     for minutes, asked, expected, found, behind, whole in trace:
         now += minutes * MINUTE
@@ -87,7 +88,7 @@ def test_a_shrink_waits_until_fewer_would_do_for_the_whole_window() -> None:
 
 
 def test_a_shrink_that_saves_little_waits_longer() -> None:
-    """Half of four at once; one of eight, an eighth, four times as long."""
+    """Half of four at a time; one of eight, an eighth, takes four times as long."""
     assert sizes(scaler(4), [0.9] * 7)[5:] == [2, 2]
     changes = sizes(scaler(8), [3.4] * 25)
     assert changes[19:21] == [8, 7]
@@ -95,8 +96,9 @@ def test_a_shrink_that_saves_little_waits_longer() -> None:
 
 
 def test_what_was_sized_for_more_than_the_goal_is_made_up() -> None:
-    """A pool that is held at twice of what carries its load answers more than the goal; later each is asked more. While
-    somebody is silent nothing is made up."""
+    """A pool with twice the size that carries its load answers more than the goal; later each worker is asked more.
+    While a gateway is silent no value is invented.
+    """
     sizing = Sizing(carries=0.2, attainment=0.96, least=20, most=60)
     pool, silent = (DemandScaler(sizing, lambda load: 1 - load / 5, Past(wanted=20)) for _ in range(2))
     for minute in range(30):
