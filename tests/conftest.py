@@ -27,7 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    # Whoever runs the tests in the background has SIGINT ignored, and so would the programs that they interrupt.
+    # A background test run has SIGINT ignored, and child processes would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

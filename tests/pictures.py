@@ -103,7 +103,7 @@ async def main() -> None:
 
 
 def chromium() -> str:
-    """Return the browser's path; end with the command that installs one where there is none."""
+    """Return the browser's path; exit with the command that installs one if it is missing."""
     found = os.environ.get("CHROMIUM") or shutil.which("chromium")
     if found is None:
         sys.exit("no Chromium: type `apt-get install chromium`, or name one in the variable CHROMIUM")

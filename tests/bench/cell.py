@@ -90,8 +90,9 @@ def _quotient(value: float | None, of: float | None) -> float | None:
 
 
 async def run_cells(cells: Sequence[Cell], rounds: int, console: Console) -> list[Measured]:
-    """Measure every cell once a round, forwards and backwards in turn. A cell that fails is said to, and left out of
-    later rounds. Raises `ServiceError` where none could be measured."""
+    """Measure every cell once a round, forwards and backwards in turn. A failing cell is reported and left out of later
+    rounds. Raises `ServiceError` if none could be measured.
+    """
     found: dict[str, list[dict[str, float | None]]] = {cell.name: [] for cell in cells}
     lost: dict[str, str] = {}
     for number in range(rounds):
@@ -155,7 +156,7 @@ def _held(target: Target, by_name: Mapping[str, Measured]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
-    """What every bench is told: how many rounds, where the result goes. `engine` and `broker` describe the run."""
+    """Options of every bench: the number of rounds, the result's path. `engine` and `broker` describe the run."""
 
     rounds: int
     json_path: Path | None

@@ -13,7 +13,7 @@ from tests.bench.cell import Bench
 
 Rounds = Annotated[int, typer.Option(min=1, help="of all cells in turn: medians count")]
 Peer = Annotated[
-    str | None, typer.Option(metavar="URL", help="a llama-server, asked in the same rounds; start: one of its own")
+    str | None, typer.Option(metavar="URL", help="a llama-server, asked in the same rounds; start: start one")
 ]
 
 
@@ -26,7 +26,7 @@ def path(
     rounds: Rounds = 3,
     json_path: JsonPath = None,
 ) -> None:
-    """The path's own cost: no engine time, Apache Kafka; beside a bare prototype of the same hops."""
+    """The path's own cost: no engine time, Apache Kafka; compared with a bare prototype of the same hops."""
     from tests.bench.path import TARGETS, Asking, bench_path, parse_rates
 
     parsed = parse_rates(rates)
@@ -44,7 +44,7 @@ def stream(
     rounds: Rounds = 3,
     json_path: JsonPath = None,
 ) -> None:
-    """The whole system's tokens a second, beside those of the engine alone, and of a llama-server."""
+    """The whole system's tokens a second, compared with those of the engine alone, and of a llama-server."""
     from tests.bench.stream import TARGETS, StreamOptions, bench_stream
 
     settings = settings_of_own_system()
@@ -63,7 +63,7 @@ def gateway(
     rounds: Rounds = 1,
     json_path: JsonPath = None,
 ) -> None:
-    """Streams, CPU and memory of one gateway process on one core, beside a bare websockets server."""
+    """Streams, CPU and memory of one gateway process on one core, compared with a bare websockets server."""
     from tests.bench.gateway.program import TARGETS, GatewayOptions, bench_gateway
 
     if start > limit:
@@ -77,7 +77,7 @@ def gateway(
 @bench_app.command("kv")
 def kv(
     conversations: Annotated[int, typer.Option(min=1, help="whole ones in all rounds; languages in turn")] = 24,
-    clients: Annotated[int, typer.Option(min=1, help="closed loop: conversations at once")] = 8,
+    clients: Annotated[int, typer.Option(min=1, help="closed loop: concurrent conversations")] = 8,
     max_output_tokens: Annotated[int, typer.Option(min=1, help="of each answer")] = 48,
     cells: Annotated[str, typer.Option(help="what to measure, comma-separated")] = "whole,ttft",
     peer: Peer = None,
@@ -220,7 +220,7 @@ def scale(
     rounds: Rounds = 1,
     json_path: JsonPath = None,
 ) -> None:
-    """Answers a second as scripted workers and gateways are added, beside linear growth."""
+    """Answers a second as scripted workers and gateways are added, compared with linear growth."""
     from tests.bench.scale import bench_scale, parse_sizes
 
     parsed = parse_sizes(sizes)

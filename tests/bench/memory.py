@@ -47,7 +47,7 @@ class Memory(Struct, frozen=True, kw_only=True):
 async def bench_memory(
     settings: Settings, bench: Bench, engines: Sequence[str], slots: int, length: int, console: Console
 ) -> None:
-    """Raises `SettingsError` where none of them can run, `ServiceError`."""
+    """Raises `SettingsError` if none of them can run, `ServiceError`."""
     if peers := set(engines) & set(PEERS):
         raise SettingsError(f"--engines {', '.join(sorted(peers))}: is no worker's engine; name native or onnx")
     planned, not_run = plan(engines, settings, Peers(llama=Path(), gguf=None, source=None), 1)
@@ -73,7 +73,7 @@ async def measured(env: Mapping[str, str], *, python: str = sys.executable) -> M
 
 
 def main() -> None:
-    importlib.import_module("workers.process")  # all that a worker has beside its engine
+    importlib.import_module("workers.process")  # a worker's memory without its engine
     settings = load_settings()
     try:
         own = OwnEngine.load(settings)

@@ -57,7 +57,7 @@ class Asking:
     arrivals: Arrivals
 
     def counts(self, rate: float) -> tuple[int, int]:
-        """Return the requests of the warm-up and those measured. Raises `SettingsError` where there is none."""
+        """Return the requests of the warm-up and those measured. Raises `SettingsError` if there are none."""
         count = round(rate * self.seconds)
         if count < 1:
             raise SettingsError(f"--seconds {self.seconds:g}: no request at --rates {rate:g}; measure longer")

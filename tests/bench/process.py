@@ -30,7 +30,7 @@ async def run_to_end(argv: Sequence[str], *, env: Mapping[str, str]) -> tuple[li
         peak, deadline_s = 0, time.monotonic() + _TIMEOUT_S
         try:
             while child.running and time.monotonic() < deadline_s:
-                with suppress(OSError, StopIteration):  # it has ended meanwhile
+                with suppress(OSError, StopIteration):  # it has ended by this time
                     peak = max(peak, peak_rss_bytes(child.process.pid))
                 await asyncio.sleep(_POLL_S)
             late = child.running
@@ -46,7 +46,7 @@ async def run_to_end(argv: Sequence[str], *, env: Mapping[str, str]) -> tuple[li
 
 
 async def check_engine(settings: Settings, metrics_url: str) -> None:
-    """Raises `ServiceError` where a worker computes by another engine than it was told to."""
+    """Raises `ServiceError` if a worker runs another engine than requested."""
 
     def read() -> str:
         with open_page(metrics_url, timeout_s=_TIMEOUT_S) as page:

@@ -59,7 +59,7 @@ def parse_sizes(text: str) -> list[tuple[int, int]]:
 
 
 async def bench_scale(settings: Settings, bench: Bench, sizes: Sequence[tuple[int, int]], console: Console) -> None:
-    """Measure each size; its figures stand beside the first one's. Raises `ServiceError`."""
+    """Measure each size; its figures are compared with the first one's. Raises `ServiceError`."""
     if max(gateways for _, gateways in sizes) > settings.kafka.reply_partitions:
         raise SettingsError(f"--sizes: at most {settings.kafka.reply_partitions} gateways have a reply partition")
     with System(settings=settings, broker="kafka", env=_ENV) as system:

@@ -58,7 +58,7 @@ class _Start:
 
 
 async def bench_start(settings: Settings, rounds: int, json_path: JsonPath, console: Console) -> None:
-    """Start a worker so many times, and one beside another. Raises `ServiceError`."""
+    """Start a worker this many times, and one next to another. Raises `ServiceError`."""
     starts: list[_Start] = []
     with (
         System(settings=settings, broker="kafka", env=_ENV) as system,

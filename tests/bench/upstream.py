@@ -98,7 +98,7 @@ async def _standing(settings: Settings, options: UpstreamOptions, server: LlamaS
 
 @dataclass(slots=True)
 class _Sides:
-    """The llama-server, and the system that it stands behind."""
+    """The llama-server, and the system in front of it."""
 
     settings: Settings
     options: UpstreamOptions
@@ -129,7 +129,7 @@ class _Sides:
         return compared(found["alone"], found["behind"])
 
     async def at_rate(self, rate: float, kills: bool, number: int) -> Figures:
-        """Questions come at the one and then at the other, whatever becomes of them."""
+        """Send questions at this rate to one and then to the other, whatever happens to them."""
         times = schedule("even", rate=rate, count=max(1, round(rate * self.options.seconds)))
         found: dict[str, Figures] = {}
         for side in _in_turn(number):
@@ -187,7 +187,7 @@ class _Sides:
         return texts_of(count, 1_000 * (seed + 2), faq_questions(self.settings.faq.path), mix=None)
 
     async def _kill_server(self) -> None:
-        """Kill it in the first third of the load, and start it again at once."""
+        """Kill it in the first third of the load, and restart it immediately."""
         await asyncio.sleep(self.options.seconds / 3)
         self.server.kill()
         await self.server.start()

@@ -42,7 +42,7 @@ from tests.chaos.strikes import OF_THE_LOAD, Strikes, fleet_for
 from tests.chaos.table import Conditions, FaultRow, report, tables
 
 BROKERS: Final = (1, 3)
-# These wait for nobody.
+# These wait for no other.
 _AT_ITS_TIME: Final = OF_THE_LOAD | {Kind.NOISE, *INSIDE}
 _MOST_STORIES: Final = 5
 _MOST_MINUTES: Final = 240.0

@@ -148,7 +148,7 @@ def _variables(container: Object) -> dict[str, str]:
 
 
 def _egress_ports(labels: dict[str, str], objects: list[Object]) -> set[int] | None:
-    """Return the TCP ports that the policies let these pods reach; None where none bounds them."""
+    """Return the TCP ports that the policies let these pods reach, or None if none restricts them."""
     policies = [
         each["spec"]
         for each in objects

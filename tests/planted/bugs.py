@@ -34,7 +34,7 @@ _FAILED: Final = re.compile(r"^FAILED \S+?::(.+?)(?: - .*)?$", re.MULTILINE)
 
 
 class Bug(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """In `file` the text `old`, which stands there once, becomes `new`; at least one of `tests` must then fail."""
+    """In `file` the text `old`, which occurs once, becomes `new`; at least one of `tests` must then fail."""
 
     name: str
     file: str
@@ -43,7 +43,7 @@ class Bug(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tests: tuple[str, ...]
 
     def planted_in(self, text: str) -> str:
-        """Return the file's text with the bug. Raises `ValueError` unless `old` stands there exactly once."""
+        """Return the file's text with the bug. Raises `ValueError` unless `old` occurs exactly once."""
         if (count := text.count(self.old)) != 1:
             raise ValueError(f"{self.name}: {self.old!r} stands {count} times in {self.file}; correct {TABLE.name}")
         return text.replace(self.old, self.new)

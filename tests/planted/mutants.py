@@ -45,7 +45,7 @@ def change_of(file: str, diff: str) -> Change:
 
 
 def argued(table: str) -> set[Change]:
-    """Return the changes that need no test. Raises `ValueError` if one stands there without a reason, or twice."""
+    """Return the changes that need no test. Raises `ValueError` if one has no reason, or is listed twice."""
     found: set[Change] = set()
     for each in tomllib.loads(table)["mutant"]:
         change = Change(each["file"], each["old"].strip(), each["new"].strip())
@@ -62,7 +62,7 @@ class Tried(NamedTuple):
 
 
 def verdict(tried: Tried, reasons: Collection[Change]) -> tuple[list[Change], list[Change]]:
-    """Return the survivors that nobody has argued away, and what is argued away and survives no more."""
+    """Return the survivors that the table does not explain, and explained ones that no longer survive."""
     stale = {change for change in reasons if change.file in tried.whole and change not in tried.unnoticed}
     return sorted(tried.unnoticed - set(reasons)), sorted(stale)
 

@@ -1,4 +1,4 @@
-"""What a process has taken of its GPU's memory, where there is one, as nvidia-smi tells it."""
+"""A process's GPU memory as nvidia-smi reports it, if there is a GPU."""
 
 import shutil
 import subprocess

@@ -62,7 +62,7 @@ def prompt_arguments(gguf: Path, threads: int, sizes: Sizes) -> list[str]:
 
 
 def parse(program: str, lines: Sequence[bytes], row: type[_Row]) -> list[_Row]:
-    """The rows among all that it says. Raises `ServiceError` where there is none."""
+    """Return the rows of the output. Raises `ServiceError` if there are none."""
     rows: list[_Row] = []
     for line in lines:
         if line.startswith(b"{"):

@@ -51,7 +51,7 @@ def parse_engines(text: str) -> tuple[str, ...]:
 
 
 def parse_numbers(option: str, text: str, least: int, most: int) -> tuple[int, ...]:
-    """Ascending, each once: a process's peak memory is told batch by batch. Raises `SettingsError`."""
+    """Sorted, without duplicates: a process's peak memory is reported batch by batch. Raises `SettingsError`."""
     try:
         numbers = tuple(sorted({int(part) for part in text.split(",")}))
     except ValueError:
@@ -119,7 +119,7 @@ def targets_of(names: Sequence[str], sizes: Sizes) -> tuple[Target, ...]:
 
 
 def _given_folder(planned: Planned, workshop: Path) -> Planned:
-    """transformers is told a Hugging Face folder, made once of a GGUF file. Raises `ModelError`."""
+    """Return a Hugging Face folder for transformers, made once from a GGUF file. Raises `ModelError`."""
     if planned.source is None:
         return planned
     folder = hugging_face_folder(planned.source, workshop)

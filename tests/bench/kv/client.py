@@ -1,4 +1,4 @@
-"""Conversations with a gateway: each over a connection of its own, a turn when the one before is answered."""
+"""Conversations with a gateway: each over its own connection, a turn when the previous one is answered."""
 
 import asyncio
 import time
@@ -102,7 +102,7 @@ Converse = Callable[[Conversation, Callable[[Answered], None]], Awaitable[None]]
 async def converse_all(
     url: str, conversations: Sequence[Conversation], *, clients: int, max_output_tokens: int
 ) -> Conversed:
-    """`clients` conversations at once, each whole. Raises `ConnectFailed`."""
+    """Run `clients` conversations in parallel, each complete. Raises `ConnectFailed`."""
     sessions: dict[str, str] = {}
 
     async def converse(conversation: Conversation, told: Callable[[Answered], None]) -> None:
@@ -117,7 +117,7 @@ async def converse_all(
 
 
 async def at_once(conversations: Sequence[Conversation], converse: Converse, *, clients: int) -> Conversed:
-    """`clients` of them at once, the next one when one is over, the longest first."""
+    """Run `clients` of them in parallel, the next when one ends, the longest first."""
     left = deque(sorted(conversations, key=lambda one: -len(one.turns)))
     done = Conversed()
 

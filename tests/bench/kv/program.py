@@ -51,7 +51,7 @@ _TURN: Final = 5
 _AT_TURN_5: Final = 2  # conversations a round
 _LEADING_TOKENS: Final = 144  # of each answer before: turn 5 comes at about 1,000 tokens
 _ANSWER_TOKENS: Final = 16
-_PAUSE_S: Final = 0.2  # a customer reads before writing: so long an answer's KV has to be stored
+_PAUSE_S: Final = 0.2  # a customer reads before writing: an answer's KV has to be stored for this long
 _STORED_S: Final = 2.0
 _WARMUP_TOKENS: Final = 4
 _WARMUP: Final = Conversation(
@@ -63,7 +63,7 @@ _WARMUP: Final = Conversation(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvOptions:
-    """`conversations` are those of all rounds; `clients` talk at once, each in a slot of its own."""
+    """`conversations` are those of all rounds; `clients` run in parallel, each in a separate slot."""
 
     conversations: int
     clients: int

@@ -11,7 +11,7 @@ from tests.chaos.actors.kafka_cluster import KafkaCluster
 
 @dataclass(slots=True)
 class Brokers:
-    """The brokers that run, by their number from 0 on. `note` is told what is done."""
+    """The running brokers, by number from 0. `note` is called with each event."""
 
     kafka: KafkaBroker | KafkaCluster
     note: Callable[[str], None]

@@ -126,7 +126,7 @@ class Customer:
         )
         self.online.set()
         for question in list(self._open.values()):
-            # What it was never told of stands in no cursor.
+            # An undelivered message is in no cursor.
             if not (created.recovered and question.event_id in self._told):
                 self._ask_again(question)
         return True

@@ -51,7 +51,7 @@ from workers.serving.watchdog import LEAVE_S
 _STEP_LIMIT_S: Final = 5.0
 # A machine that has other work looks late.
 _HANG_ENDS_S: Final = _STEP_LIMIT_S + LEAVE_S + 2.0
-# Longer than Kafka is away: without it nobody has a step to hang in.
+# Longer than Kafka is away: without it no worker has a step to hang in.
 _STEP_COMES_S: Final = 20.0
 
 
@@ -90,7 +90,7 @@ class Fleet:
 
     @property
     def bootstrap(self) -> str:
-        """Where Kafka is found by whoever takes no part."""
+        """The address of Kafka for programs outside the fleet."""
         assert self._kafka is not None, "start comes first"
         return self._kafka.bootstrap
 
@@ -100,7 +100,7 @@ class Fleet:
 
     @property
     def redis_url(self) -> str:
-        """Where Redis is found by whoever takes no part."""
+        """The address of Redis for programs outside the fleet."""
         assert self._redis is not None, "start comes first"
         return self._redis.url
 
@@ -339,7 +339,7 @@ class Fleet:
         self._note("redis ready, empty")
 
     async def _turn_clock(self, fault: Fault) -> None:
-        """It jumps, and jumps back. Who is killed meanwhile comes back with the wrong time."""
+        """It jumps, and jumps back. A process killed in between restarts with the wrong time."""
         member, offset_s = self._clock_of(fault)
         self._set_clock(member, offset_s)
         await asyncio.sleep(fault.down_s)
@@ -347,8 +347,7 @@ class Fleet:
         await asyncio.sleep(READ_EVERY_S)
 
     async def _begin_wrong(self, fault: Fault) -> None:
-        """Its clock is off from the moment it starts, and so all that it promises; then it is started anew with the
-        right one."""
+        """Its clock is wrong from its start, and so are its promises; then it is restarted with the right one."""
         member, offset_s = self._clock_of(fault)
         for off_s, down_s in ((offset_s, fault.down_s), (0.0, 0.0)):
             await self._ask_to_go(member)
@@ -379,7 +378,7 @@ class Fleet:
             print(f"the processes' logs: {self.logs}", file=sys.stderr)
 
     def stop(self) -> None:
-        """Gateways first, then workers, then what they stood on. May be called again."""
+        """Stop gateways first, then workers, then Kafka and Redis. May be called again."""
         for member in self._members:
             if member.child is not None:
                 member.child.stop(timeout_s=STOP_S)

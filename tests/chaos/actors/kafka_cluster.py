@@ -90,7 +90,7 @@ class KafkaCluster:
         return True
 
     def wait_in_sync(self, *, timeout_s: float = 90.0) -> None:
-        """Block until then. Raises `ServiceError`."""
+        """Block until the replicas are in sync. Raises `ServiceError`."""
         until_s = time.monotonic() + timeout_s
         while not self.in_sync():
             silent = [node for node in self.nodes if not node.running]

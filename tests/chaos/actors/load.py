@@ -1,6 +1,6 @@
-"""The customers, in a thread and an event loop of their own: starting a broker holds up no clock of theirs.
+"""The customers, in a separate thread and event loop, so that starting a broker does not delay them.
 
-They ask when it is due, whatever became of the questions before. Some of them come through a proxy.
+They ask when it is due, whatever happened to the earlier questions. Some of them come through a proxy.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ class Load:
     _asked_enough: bool = False
 
     def run(self) -> None:
-        """Until every question is settled, or will not be any more. A failure stands in `failure`."""
+        """Run until every question has ended, or cannot end any more. An error is stored in `failure`."""
         try:
             uvloop.run(self._main())
         except ReplylineError as error:
@@ -69,7 +69,7 @@ class Load:
         self._call(self._carry_out, fault)
 
     def stop(self) -> None:
-        """From any thread: leave off at once."""
+        """Stop immediately; callable from any thread."""
         if self._stop is not None:
             self._call(self._stop.set)
 

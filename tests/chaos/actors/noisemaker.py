@@ -1,4 +1,4 @@
-"""Writes what nobody honest sends to Kafka and to the gateways, beside the load."""
+"""Sends hostile data to Kafka and to the gateways during the load."""
 
 import asyncio
 import time

@@ -42,7 +42,7 @@ class Scaling:
         await asyncio.gather(*map(self.launch, coming))
 
     async def _shrink(self, count: int) -> None:
-        """Have the oldest go that have come. Where none has, the last worker goes, and is started again."""
+        """Stop the oldest added member. If none was added, restart the last worker."""
         going = self.comers[:count]
         await asyncio.gather(*map(self._drain, going or self.workers[-1:]))
         self.comers = [member for member in self.comers if member not in going]
@@ -59,7 +59,7 @@ class Scaling:
         self.note(f"{member.name} gone")
 
     async def _lose_zone(self, zone: int, down_s: float) -> None:
-        """Kill all that is in a zone at once, and start it again later."""
+        """Kill every member of a zone at the same time, and restart them later."""
         lost = [*self.gateways[zone : zone + 1], self.workers[zone]]
         self.brokers.halt(zone)
         for member in lost:

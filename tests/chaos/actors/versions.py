@@ -1,6 +1,6 @@
-"""Versions that are moved while everything else goes on: by the commands that operators type, and a rollout controller.
+"""Versions that change during the load, by the operators' commands and a rollout controller.
 
-The engine is scripted, and each version of it writes answers of its own.
+The engine is scripted, and each of its versions writes different answers.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ class Versions:
         return await self._type("versions", "use", self.both[0].id)
 
     async def rollback(self, down_s: float) -> None:
-        """Give a canary its share for so long, then take it away from everybody."""
+        """Give a canary its share for this long, then remove it."""
         await self._begin()
         await asyncio.sleep(down_s)
         await self._type("rollout", "stop")

@@ -50,7 +50,7 @@ def turn(file: Path, offset_s: float) -> None:
     """From the next tenth of a second on that clock is so far ahead of the machine's; behind is negative."""
     new = file.with_suffix(".new")
     new.write_text(f"{offset_s}")
-    new.rename(file)  # whole, whenever it is read
+    new.rename(file)  # complete at any time of reading
 
 
 def main() -> None:

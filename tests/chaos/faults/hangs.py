@@ -31,7 +31,7 @@ def hanging_at(file: Path, decode: Decode, hang: Callable[[], object]) -> Decode
 
 
 def taken(file: Path) -> bool:
-    """Remove the file. Return whether it was there: of several who take it at once, one has it."""
+    """Remove the file. Return whether it existed: of several concurrent callers, one gets True."""
     try:
         file.unlink()
     except FileNotFoundError:

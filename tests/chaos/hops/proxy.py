@@ -23,7 +23,9 @@ _MOST_PENDING = 256  # reads on their way; further ones wait in the socket
 
 @dataclass(slots=True)
 class _Ends:
-    """Of a connection: the client's, then the server's. Where one is gone the other is told after `told_late_s`."""
+    """A connection's two sockets: the client's, then the server's. If one is lost the other is closed after
+    `told_late_s`.
+    """
 
     writers: list[asyncio.StreamWriter]
     told_late_s: float = 0.0
@@ -82,8 +84,9 @@ class Proxy:
                 raise AssertionError(f"{kind} is no matter of the network")
 
     def clear(self, kind: Kind) -> None:
-        """As it was. A silence ends with a reset: what was half open is noticed now. A partition ends without one: what
-        was sent meanwhile and not given up comes late, as TCP has it."""
+        """Remove the faults. A silence ends with a reset: half-open connections are noticed now. A partition ends
+        without one: delayed data arrives late, as in TCP.
+        """
         self.delay_s, self.bytes_per_s, self.slice_bytes = 0.0, None, None
         if kind is Kind.TIMEOUT:
             self.reset()
@@ -101,7 +104,7 @@ class Proxy:
         self._to_client.set()
 
     def reset(self) -> None:
-        """Cut every connection by a reset, in both directions; new ones may come at once."""
+        """Reset every connection in both directions; new ones are accepted immediately."""
         for task, ends in self._connections.items():
             for writer in ends.writers:
                 reset_on_close(writer.transport)
@@ -110,8 +113,9 @@ class Proxy:
             self.num_cut += 1
 
     def hang_up(self, *, on_server: bool, told_late_s: float) -> None:
-        """End every connection towards one side, the server's or the clients'; the other is told so much later, and
-        what it sends meanwhile is lost."""
+        """Close every connection towards one side, the server's or the clients'; the other side is closed this much
+        later, and its data sent in between is lost.
+        """
         for ends in self._connections.values():
             if not ends.told_late_s:
                 ends.told_late_s = told_late_s

@@ -21,7 +21,7 @@ OPENINGS: Final = (
         "and my accountant would like to close the year before he leaves"
     ),
 )
-# Where the FAQ has no answer, nobody asks the model.
+# If the FAQ has no answer, the model is not asked.
 _UNKNOWN: Final = "Tell me about the oak table (canary-{:012x})"
 _UNKNOWN_SHARE: Final = 0.1
 _TABS: Final = 2

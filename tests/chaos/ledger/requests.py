@@ -108,7 +108,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """A session had no socket; `until_s` is None while it has none."""
+    """A session had no socket; `until_s` is None while the absence lasts."""
 
     from_s: float
     until_s: float | None
@@ -159,7 +159,7 @@ class Ledger:
         self.session_lines[session].append(Line(now_s, f"socket lost: {why}"))
 
     def dialled(self, session: str, now_s: float, where: str) -> None:
-        """What comes from now on comes over another socket, and may be told from its beginning."""
+        """Later messages come over another socket, and may restart the answer."""
         for page in self._by_session[session]:
             page.may_begin = True
             page.crossing = page.told_again = False
@@ -274,7 +274,7 @@ class Ledger:
     # --- bookkeeping
 
     def _page(self, session: str, response_id: str, now_s: float, what: str) -> Page | None:
-        """The request that this is told of; None where it is not this session's."""
+        """Return the request that the event belongs to, or None if it is not this session's."""
         page = self._by_response.get(response_id)
         if page is None or page.question.session != session:
             self._stray(page, now_s, session, f"{what} of {response_id}")

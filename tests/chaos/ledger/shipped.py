@@ -34,7 +34,7 @@ from workers.intake.prepare import Preparer
 from workers.request.job import Job
 
 _MOST_TRIES: Final = 1_500
-_TELLING_TOKENS: Final = 8  # two prompts' texts differ by then
+_TELLING_TOKENS: Final = 8  # two prompts' texts differ by this point
 
 
 @dataclass
@@ -237,7 +237,7 @@ def _some(earlier: Sequence[Sequence[Turn]], most: int) -> Iterator[list[Turn]]:
 
 
 def _said(page: Page) -> list[str]:
-    """Return all that a client was shown of an answer, each telling by itself."""
+    """Return every text that a client was shown of an answer, each sending separately."""
     last = page.ends[0][1].output_text if page.ends else "".join(page.deltas)
     return [text for text in (*page.abandoned, last) if text]
 

@@ -74,7 +74,7 @@ class Verdict:
 
     @property
     def is_only_late(self) -> bool:
-        """Where an answer ended too late and nothing else is broken: a machine that stands still does that too."""
+        """Return whether late answers are the only fault, which a pausing machine causes too."""
         return self.accepted > 0 and [breach for breach in Breach if self.count(breach)] == [Breach.LATE]
 
     @property
@@ -161,7 +161,7 @@ def _blame(page: Page, said: str, wrong: str, owners: dict[str, str]) -> tuple[B
 
 
 class _Lateness:
-    """By the client's clock, from when it asked first; while the clients' own loop stood still, the clock does too."""
+    """Counted by the client's clock, from its first request; the clock stops while the clients' own loop is blocked."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._absences = ledger.absences
@@ -194,7 +194,7 @@ class _Lateness:
 
 
 def _stalled_s(stalls: Sequence[tuple[float, float]], from_s: float, until_s: float) -> float:
-    """How much of a time the clients' loop stood still."""
+    """Return how much of an interval the clients' loop was blocked."""
     return sum(max(0.0, min(until_s, end_s) - max(from_s, start_s)) for start_s, end_s in stalls)
 
 

@@ -66,7 +66,7 @@ class Doors:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """Gateways that stand for each other, and one worker."""
+    """Gateways that can replace each other, and one worker."""
 
     system: System
     gateways: list[Doors]
@@ -152,7 +152,7 @@ def python_client(name: str) -> list[str]:
 
 
 def node_client(name: str) -> list[str]:
-    """The program's own copy beside its packages: Node looks for them there."""
+    """A copy of the program next to its packages, where Node looks for them."""
     copy = CLIENTS / "node" / name
     copy.write_bytes((PROGRAMS / name).read_bytes())
     return ["node", str(copy)]

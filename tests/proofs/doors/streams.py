@@ -46,7 +46,7 @@ class DoorStream(ABC):
 
     @abstractmethod
     async def run(self, dying: Doors, other: Doors) -> None:
-        """Ask at `dying`; where it dies go on at `other`, to the end."""
+        """Ask at `dying`; if it dies, resume at `other`, to the end."""
 
     @abstractmethod
     async def stop(self, other: Doors) -> None:
@@ -116,7 +116,7 @@ class ResponsesStream(DoorStream):
 
 
 class ChatCompletionStream(DoorStream):
-    """It cannot be reattached: its client asks again by the same key, and is told the same from its beginning."""
+    """It cannot be reattached: its client asks again with the same key, and gets the same answer from its beginning."""
 
     name = "OpenAI chat completions, asked again by its key"
 
@@ -136,7 +136,7 @@ class ChatCompletionStream(DoorStream):
                         text += chunk.choices[0].delta.content or ""
                         if len(text) >= len(self.text):
                             self.show(text)
-                        assert self.text.startswith(text), "another answer was told"
+                        assert self.text.startswith(text), "another answer was sent"
             if self.lost_s is None:
                 return
 
@@ -145,7 +145,7 @@ class ChatCompletionStream(DoorStream):
 
 
 class AiSdkStream(DoorStream):
-    """As `useChat` does: the chat's stream is asked for anew, and told from its beginning."""
+    """Like `useChat`: the chat's stream is requested again, and starts at its beginning."""
 
     name = "AI SDK UI message stream"
 
@@ -202,7 +202,7 @@ class GrpcStream(DoorStream):
             try:
                 await self._read(_call(channel, "Resume", resume))
             except aio.AioRpcError as error:
-                if not self.stopped or error.code() != grpc.StatusCode.ABORTED:  # it is told where it is stopped
+                if not self.stopped or error.code() != grpc.StatusCode.ABORTED:  # it is cancelled where it is stopped
                     raise
 
     async def _read(self, call: Any) -> None:
