@@ -77,7 +77,7 @@ def losses(out: Path) -> list[float]:
 
 @pytest.mark.parametrize("taught", [False, True], ids=["answers", "logits"])
 def test_the_loss_falls(student: Path, teacher: Path, tmp_path: Path, *, taught: bool) -> None:
-    """From answers as from a teacher's logits; the teacher writes the answers that are missing."""
+    """The loss falls in training on answers and on a teacher's logits; the teacher writes missing answers."""
     out = tmp_path / "taught"
     file = targets(tmp_path / "targets.jsonl", answered=not taught)
     assert distill(options(out, student, targets=file, teacher=teacher if taught else None), QUIET) == 0

@@ -41,7 +41,7 @@ def test_a_bug_that_does_not_fit_is_one_line(text: str, count: int, tmp_path: Pa
         (-9, "", "broken", "no output"),
     ],
 )
-def test_only_a_test_that_fails_catches(status: int, output: str, verdict: str, said: str) -> None:
+def test_a_planted_bug_is_caught_only_by_a_failing_test(status: int, output: str, verdict: str, said: str) -> None:
     assert judge(status, output) == (verdict, said)
 
 

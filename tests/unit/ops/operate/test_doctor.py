@@ -158,7 +158,9 @@ def test_in_production_nothing_is_asked_that_only_the_demo_and_the_tests_need() 
         ({"redis_refusals": ["WRONGPASS"]}, "Redis' door", "REPLYLINE_REDIS__URL"),
     ],
 )
-def test_what_both_processes_need_in_production_is_missing(lack: dict[str, object], name: str, remedy: str) -> None:
+def test_the_doctor_lists_missing_requirements_of_both_production_processes(
+    lack: dict[str, object], name: str, remedy: str
+) -> None:
     facts = _with(COMPLETE, **lack)
     row = _row(facts, name, "production")
     assert row.status is Status.MISSING

@@ -101,7 +101,7 @@ def test_the_cheap_are_taken_before_the_dear_but_for_the_floor() -> None:
     assert bound.answers == 14  # 2,000 ms of short ones, and that part of a long one
 
 
-def test_a_first_token_that_is_due_sooner_binds_what_can_begin() -> None:
+def test_an_earlier_first_token_deadline_limits_how_many_requests_can_begin() -> None:
     """Ten requests of 100 ms of prompt and 10 of decode: with 300 ms to the first token three can begin (up to two more
     by what is relaxed); with 3,000 ms all are answered."""
     late = [request(0.0, prompt=10, output=1, soft=3_000, hard=3_000) for _ in range(10)]

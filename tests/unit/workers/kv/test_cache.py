@@ -106,7 +106,7 @@ async def test_a_conversations_first_question_asks_for_shared_words_and_only_whe
 async def test_a_value_that_does_not_match_its_name_is_dropped_and_earlier_ones_are_used(
     workers: Workers, harm: Any, reason: str
 ) -> None:
-    """Another's is as long and as well formed as the right one."""
+    """Another name's value has the same length and is as well formed."""
     await workers.start().turn(TALK)
     third, fourth, *_ = own = workers.redis.of()  # tokens 8 to 11, 12 to 15
     own[third] = harm(own[third], own[fourth])

@@ -12,7 +12,7 @@ NAMES = st.integers(0, 7).map(lambda number: bytes([number]))
 OWNERS = st.sampled_from(["a", "b", "c"])
 
 
-def test_a_block_lives_so_long_after_its_last_use() -> None:
+def test_a_block_expires_a_fixed_time_after_its_last_use() -> None:
     host = HostCache(max_bytes=1_000, ttl_s=TTL_S)
     host.put(b"1", b"x", "a", 0)
     assert host.get(b"1", 9_999) == b"x"

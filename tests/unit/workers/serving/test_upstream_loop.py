@@ -187,7 +187,7 @@ async def test_clients_that_wait_for_less_than_the_promise_leave_the_others_thei
 
 
 @pytest.mark.parametrize("bad", [status(500), status(403), BROKEN])
-async def test_words_that_a_server_fails_on_leave_it_to_the_other_customers(bad: Say) -> None:
+async def test_a_request_that_fails_on_a_server_keeps_it_open_for_other_customers(bad: Say) -> None:
     """Each question is in a conversation of its own, as an unnamed one is."""
 
     async def say(writer: asyncio.StreamWriter, asked: dict[str, Any]) -> None:

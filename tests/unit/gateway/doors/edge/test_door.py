@@ -163,7 +163,7 @@ async def test_an_edge_waits_until_the_gateway_has_loaded_the_erasures(centre: C
     assert (await centre.get("/faq")).status_code == 200
 
 
-async def test_erasures_are_given_while_the_faq_is_not_signed(centre: Centre, tmp_path: Path) -> None:
+async def test_erasures_are_served_to_edges_while_the_faq_is_not_signed(centre: Centre, tmp_path: Path) -> None:
     (tmp_path / "faq.json").write_text(json.dumps(NEW_YEAR))
     centre.door.faq = LiveFaq(FaqSettings(path=tmp_path / "faq.json"))
     centre.gateway.erased(Erase(tenant="shop", session_id="s", generation=3))

@@ -367,7 +367,7 @@ def test_an_answer_by_another_version_counts_as_missed_if_it_was_late_and_else_n
     assert (counted, late.answered("canary")) == ({"missed": 1}, 0)
 
 
-def test_what_another_gateway_says_of_an_answer_counts_if_that_answer_has() -> None:
+def test_another_gateways_rating_counts_only_if_its_answer_was_counted() -> None:
     said = {"revision": "", "conversation": "a"}
     rated, wish = seen(1, rating="down", **said), seen(3, handed_over=True, **said)
     wish = replace(wish, response_id="")

@@ -129,7 +129,7 @@ def test_only_a_whole_version_of_the_store_is_signed(tmp_path: Path, source: Pat
             sign(folder, tmp_path / "private")
 
 
-def test_a_key_is_its_owners_alone_and_never_written_over(tmp_path: Path) -> None:
+def test_a_key_file_is_readable_by_its_owner_only_and_never_overwritten(tmp_path: Path) -> None:
     write_keys(tmp_path / "private", tmp_path / "public.pem")
     assert (tmp_path / "private").stat().st_mode & 0o077 == 0
     for private, public in (("private", "new.pem"), ("new", "public.pem")):

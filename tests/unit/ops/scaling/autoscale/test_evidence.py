@@ -47,7 +47,7 @@ def steady(
     return [(at, asked(at, number, number * work_ms, gateway=gateway)) for at, number in counts]
 
 
-def test_it_is_the_machine_time_a_second_of_the_lane_by_the_senders_clocks() -> None:
+def test_demand_is_the_lanes_machine_time_per_second_by_the_senders_clocks() -> None:
     """Reports that come together after an outage, or twice, count what they say."""
     evidence = Evidence(Pool())
     reports = [each for _, each in steady(until_s=90)]

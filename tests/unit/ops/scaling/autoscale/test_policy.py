@@ -134,7 +134,7 @@ def test_a_growth_is_taken_back_once_an_hour() -> None:
     assert all(later - earlier >= 60 for earlier, later in pairwise(falls))
 
 
-def test_a_backlog_that_no_gateway_sees_wants_more_and_is_bounded_by_who_is_there() -> None:
+def test_a_backlog_unseen_by_gateways_grows_the_pool_within_a_bound_of_its_current_size() -> None:
     wanted = look(scaler(2), 0, 0.0, lag=10_000, found=2)
     assert wanted.workers == 4
     assert "10,000 requests are behind" in wanted.reason
