@@ -6,6 +6,7 @@ from typing import Final, Literal
 import msgspec
 from msgspec import Struct
 
+from ops.traces.mixes import PROFILES, Promise
 from shared.errors import SettingsError
 from shared.nouns import counted
 from workers.schedule.costs import CostTable
@@ -18,7 +19,7 @@ _STEP_OVERHEAD_MS: Final = 0.2  # for planning, detokenizing and publishing; mea
 class EngineCosts(Struct, frozen=True, kw_only=True):
     """The laws of `workers/schedule/costs.py` with fixed coefficients, and the cost of a step in addition to its calls.
 
-    `profile` says which of the product's deadlines suit this machine.
+    `profile` says which of the product's deadlines fit this machine, `promised` what an operator promises instead.
     """
 
     name: str
@@ -26,6 +27,11 @@ class EngineCosts(Struct, frozen=True, kw_only=True):
     profile: Profile
     table: CostTable
     step_overhead_ms: float = _STEP_OVERHEAD_MS
+    promised: Promise | None = None
+
+    @property
+    def promise(self) -> Promise:
+        return self.promised or PROFILES[self.profile]
 
     def times(self, share: float) -> "EngineCosts":
         """Return the costs of an engine whose calls take `share` of the time."""

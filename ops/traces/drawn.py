@@ -15,7 +15,7 @@ import msgspec
 
 from ops.traces.conversations import conversations
 from ops.traces.least_work import LeastWork
-from ops.traces.mixes import PROFILES, Draw, Promise, bimodal, heavy, held, shop, spread
+from ops.traces.mixes import Draw, Promise, bimodal, heavy, held, shop, spread
 from ops.traces.trace import Request, Trace
 
 _SAMPLE: Final = 8_192
@@ -104,8 +104,8 @@ KINDS: Final = {
 
 
 def make_trace(name: str, *, load: float, seconds: float, seed: int, least: LeastWork) -> Trace:
-    """Return a trace of `KINDS`, always the same for the same arguments."""
-    promise = PROFILES[least.costs.profile]
+    """Return a trace of `KINDS`: the same for the same arguments."""
+    promise = least.costs.promise
     per_s = load * capacity_per_s(KINDS[name].mix(promise), least)
     return msgspec.structs.replace(traffic(name, per_s=per_s, seconds=seconds, seed=seed, promise=promise), load=load)
 

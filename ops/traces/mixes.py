@@ -24,10 +24,14 @@ Draw = Callable[[Random, float], Request]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promise:
-    """The two deadlines, from the arrival."""
+    """The two deadlines, from the arrival; and what is asked, by a shop's mix: how many parts of all requests each
+    bucket has, and how much longer prompts and answers are."""
 
     first_token_ms: int
     deadline_ms: int
+    parts: tuple[float, float, float] = (7, 2, 1)
+    prompts_times: float = 1.0
+    answers_times: float = 1.0
 
 
 # The product's profiles (`REPLYLINE_PROMISE__PROFILE`).
@@ -43,7 +47,7 @@ class LengthClass:
     `variation`."""
 
     bucket: Bucket
-    parts: int
+    parts: float
     prompt_tokens: int
     output_tokens: int
     promise: Promise
@@ -80,12 +84,24 @@ def bimodal() -> Draw:
     )
 
 
+SHOP: Final[tuple[tuple[Bucket, int, int], ...]] = (("short", 60, 32), ("medium", 160, 48), ("long", 400, 96))
+"""A shop's buckets with the mean tokens of a prompt and of an answer."""
+
+
 def shop(promise: Promise) -> Draw:
-    """Seven short requests, two medium, one long."""
+    """Seven short, two medium, one long, unless the promise says otherwise."""
     return mixture(
-        LengthClass(bucket="short", parts=7, prompt_tokens=60, output_tokens=32, promise=promise),
-        LengthClass(bucket="medium", parts=2, prompt_tokens=160, output_tokens=48, promise=promise),
-        LengthClass(bucket="long", parts=1, prompt_tokens=400, output_tokens=96, promise=promise),
+        *(
+            LengthClass(
+                bucket=bucket,
+                parts=parts,
+                prompt_tokens=round(prompt * promise.prompts_times),
+                output_tokens=round(output * promise.answers_times),
+                promise=promise,
+            )
+            for parts, (bucket, prompt, output) in zip(promise.parts, SHOP, strict=True)
+            if parts > 0
+        )
     )
 
 

@@ -136,6 +136,12 @@ class WorkerSettings(Group):
             "cpu, shadow"
         ),
     )
+    pool: str = Field(
+        "",
+        max_length=64,
+        description="pool that this worker belongs to, for the autoscaler of that name (empty: any of its lane and "
+        "buckets)",
+    )
     slots: int = Field(
         8,
         ge=0,

@@ -34,6 +34,7 @@ from shared.wire.fields import (
 from shared.wire.lanes import CHAMPION, Lane
 from shared.wire.outcome import ErrorDetail, Message, Outcome, Response, WorkerTimes
 from shared.wire.shadow import Comparison, LiveAnswer
+from shared.wire.step_law import StepLaw
 
 Bucket = Literal["short", "medium", "long"]
 HandoffReason = Literal["requested", "text", "fallbacks"]
@@ -367,7 +368,8 @@ class WorkerReport(PricedMessage, frozen=True, tag="chat.worker"):
     `service_ms`. `backlog_ms` is that of the waiting requests which are kept.
     `cold_ms` is how much later the first text comes in a conversation of which the worker keeps nothing. It serves the
     requests of a `lane`, by the first of its `revisions`, unless they name another of them. `refused` are versions that
-    it was to load, and has not."""
+    it was to load, and has not. `pool` is the pool that an autoscaler sizes, `host` its machine or pod: the id may be
+    too short for it. `law` says what its steps take; None of an engine that it does not time."""
 
     worker_id: Identifier
     unix_ms: Count
@@ -382,6 +384,9 @@ class WorkerReport(PricedMessage, frozen=True, tag="chat.worker"):
     lane: Lane = CHAMPION
     revisions: tuple[Revision, ...] = ()
     refused: dict[Revision, Refusal] = field(default_factory=dict)
+    pool: str = ""
+    host: str = ""
+    law: StepLaw | None = None
 
 
 class Observation(Message, frozen=True, tag="chat.observation"):

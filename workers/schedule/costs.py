@@ -19,6 +19,7 @@ from typing import Annotated, Final, Self
 
 from msgspec import Meta, Struct
 
+from shared.wire.step_law import StepLaw
 from workers.schedule.work import Work
 
 SCHEMA_VERSION: Final = 2
@@ -142,6 +143,24 @@ class CostModel:
             prefill_ms_per_token_pair=by_pair,
             error_prefill=self._prefill.error,
             mixed_ms=self._mixed_ms,
+        )
+
+    def law(self, *, prompt_tokens: float, output_tokens: float) -> StepLaw:
+        """Return the laws at the present pace, beside the mean lengths of requests."""
+        decode, by_row, by_context = (self._decode_pace.factor * each for each in self._decode.coefficients)
+        prefill, by_token, by_past, by_pair = (self._prefill_pace.factor * each for each in self._prefill.coefficients)
+        return StepLaw(
+            decode_ms=decode,
+            decode_ms_per_row=by_row,
+            decode_ms_per_context_token=by_context,
+            prefill_ms=prefill,
+            prefill_ms_per_token=by_token,
+            prefill_ms_per_past_token=by_past,
+            prefill_ms_per_token_pair=by_pair,
+            mixed_ms=self._decode_pace.factor * self._mixed_ms,
+            mixes=self.mixes,
+            prompt_tokens=prompt_tokens,
+            output_tokens=output_tokens,
         )
 
     def decode_ms(self, rows: int, context: int) -> float:

@@ -20,7 +20,8 @@ _CHANGED_MS: Final = 20.0
 class Outlook:
     """`backlog_ms` is the predicted machine time of the waiting requests that are kept. By bucket: `first_token_ms`
     from a request's arrival now to its first shown text, `service_ms` the machine time of one request. `cold_ms`
-    is what a prompt takes longer of which no KV is kept."""
+    is what a prompt takes longer of which no KV is kept. `prompt_tokens` and `output_tokens` are the mean lengths of
+    the requests that got a slot lately."""
 
     running: int
     waiting: int
@@ -29,6 +30,8 @@ class Outlook:
     first_token_ms: dict[Bucket, float]
     service_ms: dict[Bucket, float]
     cold_ms: float = 0.0
+    prompt_tokens: float = 0.0
+    output_tokens: float = 0.0
 
     def differs_much(self, other: "Outlook") -> bool:
         """Return whether the change is to be reported before the next report is due."""

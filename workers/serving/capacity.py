@@ -22,6 +22,7 @@ from shared.wire.fields import MAX_ID_CHARS, Revision
 from shared.wire.lanes import CHAMPION, Lane
 from shared.wire.messages import Bucket, Refusal, WorkerReport
 from shared.wire.topics import BROADCAST_PARTITION, TopicNames
+from workers.schedule.costs import CostModel
 from workers.schedule.outlook import Outlook
 
 REPORT_INTERVAL_S: Final = 0.5
@@ -57,15 +58,18 @@ def worker_name(instance_id: str = "", device: str = "", *, pid: int | None = No
 class CapacityPublisher:
     """`outlook` gives the newest one, None as long as there is none; `changed` is set when it is another than before.
     `revisions` are the loaded versions, the one that serves first, `refused` those that should be. `partitions` are
-    those that are read now; None while a rebalance goes on. All are the event loop's."""
+    those that are read now; None while a rebalance goes on. `costs` are those of the model that serves. All are the
+    event loop's."""
 
     producer: Producer
     topics: TopicNames
     worker_id: str
     buckets: tuple[Bucket, ...]
     lane: Lane = CHAMPION
+    pool: str = ""
     revisions: Callable[[], tuple[Revision, ...]] = tuple
     refused: Callable[[], dict[Revision, Refusal]] = dict
+    costs: Callable[[], CostModel | None] = lambda: None
     outlook: Callable[[], Outlook | None]
     changed: asyncio.Event
     partitions: Callable[[], Collection[Partition] | None]
@@ -99,7 +103,10 @@ class CapacityPublisher:
     def _report(self, outlook: Outlook, partitions: Collection[Partition]) -> WorkerReport:
         report = outlook.report(self.worker_id, self._by_bucket(partitions), wire_unix_ms())
         versions = {"revisions": self.revisions(), "refused": self.refused()}
-        return msgspec.structs.replace(report, lane=self.lane, **versions)
+        costs = self.costs()
+        law = costs and costs.law(prompt_tokens=outlook.prompt_tokens, output_tokens=outlook.output_tokens)
+        own = {"lane": self.lane, "pool": self.pool, "host": socket.gethostname(), "law": law}
+        return msgspec.structs.replace(report, **own, **versions)
 
     def _by_bucket(self, partitions: Collection[Partition]) -> dict[Bucket, list[int]]:
         """Every bucket that is served, with those of its partitions that are this worker's."""

@@ -1,12 +1,13 @@
 """Build an autoscaler from its options and the settings."""
 
 import os
-from functools import cache
 from typing import Final
+
+import msgspec
 
 from ops.operate.leader import Leadership
 from ops.scaling.autoscale.autoscaler import Autoscaler, Measure
-from ops.scaling.autoscale.capacity import Capacity, costs_of, simulate
+from ops.scaling.autoscale.capacity import Basis, Capacity, costs_of, promise_of, simulate
 from ops.scaling.autoscale.commands import RunOptions
 from ops.scaling.autoscale.deletion_costs import DeletionCosts
 from ops.scaling.autoscale.evidence import Evidence, Pool
@@ -18,7 +19,6 @@ from ops.scaling.forecast.calendar import Calendar
 from ops.scaling.forecast.models import DEFAULT, make
 from ops.traces.costs import CPU, read_costs
 from shared.kafka import PartitionReader, Producer
-from shared.process.clock import wire_unix_ms
 from shared.settings import Settings
 from shared.wire.topics import BROADCAST_PARTITION, BUCKETS
 
@@ -57,21 +57,17 @@ def build(settings: Settings, options: RunOptions) -> Autoscaler:
 
 
 def measure_of(settings: Settings, options: RunOptions) -> Measure:
-    """Return what finds the capacity: as it is given, by the costs given, or by what workers report."""
+    """Return what finds the capacity: as it is given, by the costs given, or by what workers report; always with the
+    operator's promise and the customers' mix."""
     given = None if options.costs is None else read_costs(options.costs)
 
-    @cache
-    def simulated(service_ms: float | None, slots: int) -> Capacity:
-        costs = given or (CPU if service_ms is None else costs_of(service_ms, settings, slots=slots))
-        return simulate(costs, settings, slots=slots, goal=options.attainment)
-
-    def measure(evidence: Evidence) -> Capacity:
+    def measure(basis: Basis) -> Capacity:
         if options.carries is not None:
-            return Capacity.given(options.carries)
-        slots = [report.slots for report in evidence.workers(wire_unix_ms()).values() if report.slots]
-        each = list(evidence.service_ms.values()) if given is None else []
-        service_ms = sum(each) / len(each) if each else None
-        return simulated(service_ms, max(slots, default=settings.worker.slots_without_gpu))
+            return Capacity.given(options.carries, options.attainment)
+        costs = given or (CPU if basis.law is None else costs_of(basis.law))
+        costs = msgspec.structs.replace(costs, promised=promise_of(settings.promise, basis))
+        slots = basis.slots or settings.worker.slots_without_gpu
+        return simulate(costs, settings, slots=slots, goal=options.attainment)
 
     return measure
 

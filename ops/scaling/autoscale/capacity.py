@@ -8,19 +8,26 @@ from typing import Final
 import msgspec
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from ops.scaling.plan.worker_rate import largest_rate, mix_of
 from ops.simulate.experiment import Experiment
 from ops.simulate.rivals import OURS
 from ops.traces.costs import CPU, EngineCosts
 from ops.traces.drawn import make_trace
+from ops.traces.mixes import SHOP, Promise
 from shared.settings import Settings
+from shared.settings.promise import PromiseSettings
+from shared.wire.messages import Bucket
+from shared.wire.step_law import StepLaw
+from workers.schedule.costs import CostTable
 
 _KIND: Final = "poisson"
 _REQUESTS: Final = 600  # of a simulation
 _SPAN_S: Final = (10.0, 3_600.0)
 _HALF: Final = 0.5
-_TINY: Final = 1e-9
+_TIMES: Final = (0.1, 10.0)  # prompts and answers are simulated so much shorter or longer than a shop's at most
+_CHANGED: Final = 0.2  # a share by which workers or customers differ enough to be simulated again
 
 
 class Capacity(Struct, frozen=True, kw_only=True):
@@ -32,14 +39,31 @@ class Capacity(Struct, frozen=True, kw_only=True):
     shares: tuple[float, ...]
 
     @classmethod
-    def given(cls, carries: float) -> "Capacity":
-        """Return what an operator says: all is in time up to that, nothing beyond."""
-        return cls(carries=carries, loads=(carries, carries + _TINY), shares=(1.0, 0.0))
+    def given(cls, carries: float, goal: float) -> "Capacity":
+        """Return what an operator says: the goal is kept up to that load."""
+        return cls(carries=carries, loads=(_HALF * carries, carries, carries / _HALF), shares=(1.0, goal, _HALF))
 
     def in_time(self, load: float) -> float:
         if load > self.loads[-1]:
             return self.shares[-1] * self.loads[-1] / load
         return float(np.interp(load, self.loads, self.shares, left=1.0))
+
+
+class Basis(Struct, frozen=True, kw_only=True):
+    """What a worker's capacity is simulated by, as it was observed. `parts` are the requests by bucket, 0 to 1 each."""
+
+    law: StepLaw | None = None
+    slots: int = 0
+    parts: dict[Bucket, float] = {}
+
+    def differs(self, other: "Basis") -> bool:
+        """Return whether the capacity is another by as much as is worth a simulation."""
+        if self.slots != other.slots or (self.law is None) != (other.law is None):
+            return True
+        shares = [abs(self.parts.get(bucket, 0.0) - other.parts.get(bucket, 0.0)) for bucket, _, _ in SHOP]
+        mine, theirs = ((astuple(each.law) if each.law else ()) for each in (self, other))
+        relative = [abs(one - two) / max(one, two) for one, two in zip(mine, theirs, strict=True) if one or two]
+        return max([*shares, *relative], default=0.0) > _CHANGED
 
 
 def simulate(
@@ -66,17 +90,38 @@ def simulate(
     )
 
 
-def costs_of(service_ms: float, settings: Settings, *, slots: int) -> EngineCosts:
-    """Return the measured CPU's costs, made as fast as workers that report so much machine time a request."""
-    experiment = Experiment(
-        traces=(_KIND,),
-        loads=(_HALF,),
-        slots=slots,
-        seconds=_SPAN_S[0],
-        costs=CPU,
-        settings=settings,
+def costs_of(law: StepLaw) -> EngineCosts:
+    """Return the costs of an engine whose steps take what a worker reports."""
+    laws = {name: getattr(law, name) for name in CostTable.__struct_fields__ if "_ms" in name}
+    key = msgspec.structs.replace(CPU.table.key, mixes=law.mixes)
+    return EngineCosts(
+        name="reported",
+        source="as the workers report",
+        profile="cpu",
+        table=msgspec.structs.replace(CPU.table, key=key, **laws),
     )
-    return CPU.times(service_ms / _service_ms(experiment))
+
+
+def promise_of(settings: PromiseSettings, basis: Basis) -> Promise:
+    """Return what the operator promises, for what customers ask: a shop's mix with the parts of the buckets that were
+    asked, and as much longer as the workers' mean prompt and answer are."""
+    short, medium, long = (basis.parts.get(bucket, 0.0) for bucket, _, _ in SHOP)
+    parts = (short, medium, long) if short + medium + long > 0.0 else (0.7, 0.2, 0.1)
+    law = basis.law or StepLaw()
+    prompt = sum(part * tokens for part, (_, tokens, _) in zip(parts, SHOP, strict=True))
+    answer = sum(part * tokens for part, (_, _, tokens) in zip(parts, SHOP, strict=True))
+    return Promise(
+        first_token_ms=settings.first_token_ms,
+        deadline_ms=settings.deadline_ms,
+        parts=parts,
+        prompts_times=_times(law.prompt_tokens, prompt),
+        answers_times=_times(law.output_tokens, answer),
+    )
+
+
+def _times(seen: float, usual: float) -> float:
+    """Return how much longer than usual; 1 where nothing was seen."""
+    return min(max(seen / usual, _TIMES[0]), _TIMES[1]) if seen > 0.0 and usual > 0.0 else 1.0
 
 
 def _service_ms(experiment: Experiment) -> float:

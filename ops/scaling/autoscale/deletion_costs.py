@@ -33,7 +33,7 @@ _PATCH: Final = "application/merge-patch+json"
 def ranked(reports: Mapping[str, WorkerReport], num_to_go: int, marked: Collection[str] = ()) -> dict[str, int]:
     """Return the costs of the pods to go, -4 for an idle worker to -1 for one with most of its slots taken. Of workers
     that are as busy those go that are `marked` already."""
-    quarters = {_pod(name): _busy_quarters(report) for name, report in reports.items()}
+    quarters = {_pod(name, report): _busy_quarters(report) for name, report in reports.items()}
     least_busy = sorted(quarters, key=lambda pod: (quarters[pod], pod not in marked, pod))
     return {pod: quarters[pod] - _QUARTERS for pod in least_busy[: max(0, num_to_go)]}
 
@@ -84,7 +84,7 @@ class DeletionCosts:
     async def mark(self, wanted: int, live: Mapping[str, WorkerReport]) -> None:
         """Set the cost of the pods beyond `wanted`, and take back that of pods that are no longer among them."""
         costs = ranked(live, len(live) - wanted, self._marked)
-        there = {_pod(name) for name in live}
+        there = {_pod(*worker) for worker in live.items()}
         self._marked = {pod: cost for pod, cost in self._marked.items() if pod in there}
         changes: dict[str, int | None] = dict.fromkeys(self._marked.keys() - costs.keys())
         changes |= {pod: cost for pod, cost in costs.items() if self._marked.get(pod) != cost}
@@ -115,6 +115,6 @@ class DeletionCosts:
         await self.http.aclose()
 
 
-def _pod(worker_id: str) -> str:
-    """Return the host's name in a worker's id, `w-PID-HOST`: a pod's is its own."""
-    return worker_id.split("-", 2)[-1]
+def _pod(worker_id: str, report: WorkerReport) -> str:
+    """Return a worker's pod: the host that it reports, or of older releases the one in its id, `w-PID-HOST`."""
+    return report.host or worker_id.split("-", 2)[-1]

@@ -26,6 +26,7 @@ def start_worker(pool: Pool) -> Child:
     """Start `replyline worker` with the settings of this process, but for the pool and a port of its own."""
     env = {
         f"{PREFIX}WORKER__LANE": pool.lane,
+        f"{PREFIX}WORKER__POOL": pool.name,
         f"{PREFIX}WORKER__BUCKETS": ",".join(pool.buckets),
         f"{PREFIX}WORKER__METRICS_PORT": str(free_port()),
         f"{PREFIX}WORKER__INSTANCE_ID": "",

@@ -21,7 +21,7 @@ from ops.scaling.fleet.simulator import FleetSimulator
 from ops.scaling.fleet.watch import Watch
 from ops.simulate.experiment import Experiment
 from ops.traces.drawn import capacity_per_s
-from ops.traces.mixes import PROFILES, shop
+from ops.traces.mixes import shop
 from shared.errors import SettingsError
 
 LOADS: Final = (0.2, 0.4, 0.55, 0.7, 0.8, 0.9, 1.0, 1.2, 1.5, 2.0, 3.0)
@@ -82,7 +82,7 @@ def curve_of(experiment: Experiment, folder: Path, tell: Callable[[int], None]) 
 
 
 def _measure(experiment: Experiment, tell: Callable[[int], None]) -> Curve:
-    per_s = capacity_per_s(shop(PROFILES[experiment.costs.profile]), experiment.least)
+    per_s = capacity_per_s(shop(experiment.costs.promise), experiment.least)
     rows: list[tuple[float, ...]] = []
     for load in LOADS:
         ticks = np.full(round(_SPAN_S / _TICK_S), load * per_s * _WORKERS)

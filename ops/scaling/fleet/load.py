@@ -16,8 +16,7 @@ from msgspec import structs
 from numpy.typing import NDArray
 
 from ops.traces.conversations import MEAN_QUESTIONS
-from ops.traces.costs import Profile
-from ops.traces.mixes import PROFILES, held, shop
+from ops.traces.mixes import Promise, held, shop
 from ops.traces.trace import Request
 
 _MINUTE_S: Final = 60.0
@@ -48,11 +47,11 @@ class Load:
         start, end = round(start_ms / self.tick_ms), round((start_ms + span_ms) / self.tick_ms)
         return Load(name=self.name, tick_ms=self.tick_ms, per_s=self.per_s[start:end])
 
-    def requests(self, seed: int, profile: Profile) -> Iterator[tuple[Request, int]]:
+    def requests(self, seed: int, promise: Promise) -> Iterator[tuple[Request, int]]:
         """Yield each request with a number that stands for its conversation. Of the questions one in so many as a
         conversation has begins one; the others go on with one of those that asked a think time ago or since."""
         random = Random(f"fleet/{self.name}/{seed}")  # noqa: S311 - a load, not a secret
-        draw, recent, number = shop(PROFILES[profile]), list[int](), 0
+        draw, recent, number = shop(promise), list[int](), 0
         for tick, per_s in enumerate(self.per_s.tolist()):
             at, end = tick * self.tick_ms, (tick + 1) * self.tick_ms
             recent = recent[-max(1, round(per_s * _THINK_S)) :]

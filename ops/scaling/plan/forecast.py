@@ -11,7 +11,6 @@ from ops.scaling.plan.report import Formulas, Result, WhatIf
 from ops.scaling.plan.sizes import Demand, Plan, Prices, Sizing
 from ops.scaling.plan.worker_rate import Mix, largest_rate, mix_of, point_at
 from ops.simulate.experiment import Experiment
-from ops.traces.mixes import PROFILES
 from shared.settings import Settings
 
 TIMES = (1.0, 2.0, 5.0, 8.0)
@@ -98,7 +97,7 @@ def _demand(forecast: PlanOptions, mix: Mix, settings: Settings) -> Demand:
 
 
 def _formulas(forecast: PlanOptions, experiment: Experiment, mix: Mix, demand: Demand, plan: Plan) -> Formulas:
-    promise = PROFILES[experiment.costs.profile]
+    promise = experiment.costs.promise
     servers = fewest_servers(
         plan.questions_per_s,
         mix.service_s,
@@ -114,7 +113,7 @@ def _formulas(forecast: PlanOptions, experiment: Experiment, mix: Mix, demand: D
 
 
 def _assumptions(forecast: PlanOptions, experiment: Experiment, model: str) -> dict[str, str]:
-    promise = PROFILES[experiment.costs.profile]
+    promise = experiment.costs.promise
     return {
         "engine": f"{experiment.costs.name}: {experiment.costs.source}; {experiment.slots} slots",
         "deadlines": f"{promise.first_token_ms} ms to the first token, {promise.deadline_ms} ms in all",

@@ -13,7 +13,6 @@ from msgspec import Struct
 from ops.simulate.experiment import Experiment
 from ops.simulate.rivals import OURS
 from ops.traces.drawn import KINDS, capacity_per_s
-from ops.traces.mixes import PROFILES
 from shared.errors import SettingsError
 
 _SAMPLE: Final = 2_000
@@ -46,7 +45,7 @@ class Mix:
 
 def mix_of(kind: str, experiment: Experiment) -> Mix:
     least = experiment.least
-    draw = KINDS[kind].mix(PROFILES[experiment.costs.profile])
+    draw = KINDS[kind].mix(experiment.costs.promise)
     random = Random("plan")  # noqa: S311 - a sample, the same for every plan
     sample = [draw(random, 0.0) for _ in range(_SAMPLE)]
     # With all slots full each gets its part of the machine.
@@ -86,7 +85,7 @@ def largest_rate(
 
     best = look(_LIGHTEST)
     if best.attainment < goal:
-        promise = PROFILES[experiment.costs.profile]
+        promise = experiment.costs.promise
         raise SettingsError(
             f"--attainment {goal:g}: even at a twentieth of a worker's capacity only {best.attainment:.3f} come within "
             f"{promise.first_token_ms} ms to the first token and {promise.deadline_ms} ms in all; alone an answer "

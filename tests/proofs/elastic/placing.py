@@ -22,7 +22,7 @@ from ops.simulate.simulated_worker import SimulatedWorker
 from ops.simulate.simulator import SimulatedOutcome, deadline_of, outcome_of, sequence_of
 from ops.simulate.virtual_engine import VirtualEngine
 from ops.traces.drawn import KINDS, capacity_per_s
-from ops.traces.mixes import PROFILES, held
+from ops.traces.mixes import held
 from ops.traces.trace import Request, Trace
 from shared.kafka.producer import partition_of
 from shared.wire.session_key import SessionKey
@@ -142,7 +142,7 @@ def placed_simulator(experiment: Experiment, trace: Trace, *, workers: int, by_s
 def zipf_trace(experiment: Experiment, *, workers: int, load: float, tenants: int, exponent: float) -> Trace:
     """Return a steady trace of tenants that ask in a conversation each, the n-th of them 1/n^`exponent` as often as the
     first. At load 1.0 they ask what the machines can do at the very best (`LeastWork`)."""
-    draw = KINDS[_MIX].mix(PROFILES[experiment.costs.profile])
+    draw = KINDS[_MIX].mix(experiment.costs.promise)
     per_ms = load * workers * capacity_per_s(draw, experiment.least) / 1_000
     random = Random(f"zipf/{experiment.seed}")
     often = list(accumulate((number + 1) ** -exponent for number in range(tenants)))

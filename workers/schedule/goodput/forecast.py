@@ -155,6 +155,16 @@ class Forecast:
         return self._lengths.predict(key, _MOST_HELD, quantile) - 1
 
     @property
+    def mean_prompt_tokens(self) -> float:
+        """Return the mean length of a prompt lately; 0 before the first."""
+        return self._num_prompt
+
+    @property
+    def mean_output_tokens(self) -> float:
+        """Return the mean length of an answer lately; 0 before the first."""
+        return self._num_output
+
+    @property
     def mean_prefill_ms(self) -> float:
         """Return the mean time of a prompt lately; 0 before the first."""
         return self._prefill_ms

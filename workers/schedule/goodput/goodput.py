@@ -235,6 +235,8 @@ class Goodput:
             first_token_ms=first_token_ms,
             service_ms=service_ms,
             cold_ms=forecast.mean_cold_ms,
+            prompt_tokens=forecast.mean_prompt_tokens,
+            output_tokens=forecast.mean_output_tokens,
         )
 
 

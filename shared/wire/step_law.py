@@ -1,0 +1,27 @@
+"""How long the steps of a worker's engine take, as it reports it: an autoscaler simulates the worker by that."""
+
+from msgspec import Struct
+
+from shared.wire.fields import PredictedMs
+
+
+class StepLaw(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The coefficients of `workers/schedule/costs.py` at the pace of now, and the mean lengths of the requests that got
+    a slot lately, in tokens: 0 where none did. `mixes`: rows and prompts of a step are one call."""
+
+    decode_ms: PredictedMs = 0.0
+    decode_ms_per_row: PredictedMs = 0.0
+    decode_ms_per_context_token: PredictedMs = 0.0
+    prefill_ms: PredictedMs = 0.0
+    prefill_ms_per_token: PredictedMs = 0.0
+    prefill_ms_per_past_token: PredictedMs = 0.0
+    prefill_ms_per_token_pair: PredictedMs = 0.0
+    mixed_ms: PredictedMs = 0.0
+    mixes: bool = False
+    prompt_tokens: PredictedMs = 0.0
+    output_tokens: PredictedMs = 0.0
+
+    @property
+    def can_be_simulated(self) -> bool:
+        """Return whether a row and a prompt's token take time: else the law is of an engine that was never timed."""
+        return self.decode_ms + self.decode_ms_per_row > 0.0 and self.prefill_ms_per_token > 0.0
