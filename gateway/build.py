@@ -38,7 +38,7 @@ from gateway.serving.shadowing import Shadowing
 from gateway.session.connections import Connections
 from gateway.session.rate_limits import RateLimits
 from gateway.session.recall import Recall
-from gateway.telemetry.answer_metrics import count_answer
+from gateway.telemetry.answer_metrics import count_answer, count_judged
 from gateway.telemetry.tracer import Tracer
 from shared.conversation.handoff_store import HandoffStore
 from shared.conversation.history import History
@@ -229,6 +229,7 @@ class Serving:
             self._release_claim,
             lambda entry, _: self.recall.leave(entry),
             count_answer,
+            lambda entry, response: count_judged(entry, response, gate.admissions.demand),
             lambda entry, response: gate.report.count_answer(entry.publication.destination, response),
             lambda entry, response: self.people.note_answer(entry, response, self.connections.of(entry)),
             self.tracer.finish,

@@ -4,7 +4,7 @@ Each lane has its own workers, breaker and shares. Pure.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from gateway.destination.admission import Admission, AdmissionPolicy
 from gateway.destination.breaker import Breaker
@@ -19,6 +19,8 @@ class _Counts:
     requests: int = 0
     work_ms: float = 0.0
     turned_away: int = 0
+    judged: int = 0
+    in_time: int = 0
 
 
 @dataclass(slots=True)
@@ -46,11 +48,17 @@ class Demand:
         """Count a request that admission did not send to the workers."""
         self._of(lane, bucket).turned_away += 1
 
+    def judge(self, lane: Lane, bucket: Bucket, *, in_time: bool) -> None:
+        """Count a request that has ended, and whether the lane answered it within the promise."""
+        counts = self._of(lane, bucket)
+        counts.judged += 1
+        counts.in_time += in_time
+
     def asked(self) -> dict[Lane, dict[Bucket, Asked]]:
         """Return all counts in the form in which they are published."""
         asked: dict[Lane, dict[Bucket, Asked]] = {}
         for (lane, bucket), counts in self._counts.items():
-            asked.setdefault(lane, {})[bucket] = Asked(counts.requests, counts.work_ms, counts.turned_away)
+            asked.setdefault(lane, {})[bucket] = Asked(**asdict(counts))
         return asked
 
     def _of(self, lane: Lane, bucket: Bucket) -> _Counts:

@@ -50,7 +50,12 @@ class Report:
             return
         self.admissions.demand.turn_away(wanted.lane, wanted.bucket)
         if isinstance(where, Destination):
+            self.count_passed_on(wanted)
             self.count_asked(where)
+
+    def count_passed_on(self, given_up: Destination) -> None:
+        """Count a question that a lane's workers have no time for, and that another lane answers in their place."""
+        self.admissions.demand.judge(given_up.lane, given_up.bucket, in_time=False)
 
     def count_sent(self, to: Destination) -> None:
         """Count a question that the workers get."""

@@ -133,6 +133,7 @@ class Sending:
         report.log_rung()
         if to is None:
             return False
+        report.count_passed_on(given_up)
         report.count_asked(to)
         report.count_sent(to)
         entry.publication.destination = to

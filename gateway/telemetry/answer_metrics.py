@@ -1,12 +1,19 @@
 """Count and log an ended answer."""
 
+from typing import Final
+
+from gateway.destination.admission import FallbackReason
+from gateway.destination.lanes import Demand
 from gateway.request.entry import Entry
-from gateway.telemetry.attainment import attainment, is_late
+from gateway.telemetry.attainment import Attainment, attainment, is_late
 from shared.telemetry import metrics
 from shared.telemetry.logs import get_logger
 from shared.wire.outcome import BY_MODEL, Response
 
 log = get_logger()
+
+# More workers would not have prevented these.
+_NOT_BY_OVERLOAD: Final[frozenset[FallbackReason]] = frozenset({"held", "memory", "worker", "broker"})
 
 
 def count_answer(entry: Entry, response: Response) -> None:
@@ -40,10 +47,24 @@ def count_answer(entry: Entry, response: Response) -> None:
 def _count_promise(entry: Entry, response: Response) -> None:
     if entry.adoption is not None:
         return  # another gateway sent the first text, and the client was disconnected
-    received, answer = entry.request.received_unix_ms, entry.answer
-    if is_late(response, entry.deadline, received):
+    if is_late(response, entry.deadline, entry.request.received_unix_ms):
         metrics.late_terminals.inc()
-    kept = attainment(response, entry.deadline, received, stood_in=answer.stood_in, silent=answer.is_silent)
-    if kept is not None:
+    if (kept := _attainment(entry, response)) is not None:
         for deadline, met in (("first_token", kept.first_token), ("whole", kept.whole)):
             metrics.deadlines.labels(entry.publication.destination.bucket, deadline, "met" if met else "missed").inc()
+
+
+def count_judged(entry: Entry, response: Response, demand: Demand) -> None:
+    """Count for the autoscaler whether the workers of a lane kept the promise with an answer."""
+    if entry.adoption is not None or entry.answer.admitted_unix_ms is None:
+        return
+    if entry.answer.fallback in _NOT_BY_OVERLOAD or response.status == "failed":
+        return
+    if (kept := _attainment(entry, response)) is not None:
+        to = entry.publication.destination
+        demand.judge(to.lane, to.bucket, in_time=kept.first_token and kept.whole)
+
+
+def _attainment(entry: Entry, response: Response) -> Attainment | None:
+    received, answer = entry.request.received_unix_ms, entry.answer
+    return attainment(response, entry.deadline, received, stood_in=answer.stood_in, silent=answer.is_silent)

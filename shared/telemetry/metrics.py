@@ -237,6 +237,11 @@ asked_by_pool = Gauge(
 expected_by_pool = Gauge(
     "replyline_expected_work", "The same when a worker that starts now serves: nine in ten times less", ["pool"]
 )
+worker_trust = Gauge(
+    "replyline_worker_trust_ratio",
+    "What a worker carries, by the answers that gateways measured, as a share of what its simulation says",
+    ["pool"],
+)
 rollout_decisions = Counter(
     "replyline_rollout_decisions_total", "Decisions about the rule that sends conversations to a canary now"
 )

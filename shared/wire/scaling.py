@@ -10,16 +10,22 @@ from shared.wire.lanes import Lane
 from shared.wire.messages import Bucket, PricedMessage
 from shared.wire.outcome import Message
 
-Amount = Annotated[float, Meta(ge=0.0)]
+Amount = Annotated[float, Meta(ge=0.0, le=1e15)]
 
 
 class Asked(Struct, frozen=True, omit_defaults=True):
     """The requests of one bucket since the gateway started. `work_ms` is their predicted machine time, `turned_away`
-    counts those of the `requests` that admission kept from the workers."""
+    counts the requests that admission kept from the workers.
+
+    `judged` counts the requests that have ended and had the shop's promise to meet, and `in_time` those that met both
+    of its deadlines. What a lack of workers costs (fallbacks by overload, late answers) is judged and not in time; what
+    the customer or the gateway ended is not judged."""
 
     requests: Count = 0
     work_ms: Amount = 0.0
     turned_away: Count = 0
+    judged: Count = 0
+    in_time: Count = 0
 
 
 class DemandReport(Message, frozen=True, tag="chat.demand"):
@@ -45,7 +51,7 @@ class ScalingRecord(PricedMessage, frozen=True, tag="chat.scaling"):
 
     `asked` is the machine time that a second asked, the mean of the last minute; None while no gateway says.
     `expected` is what the forecast takes it to be when a worker that starts now serves, and `carries` what one worker
-    takes."""
+    is simulated to take. `trust` is the share of that which workers were measured to take."""
 
     pool: Identifier
     unix_ms: Count
@@ -56,3 +62,4 @@ class ScalingRecord(PricedMessage, frozen=True, tag="chat.scaling"):
     asked: Amount | None = None
     expected: Amount | None = None
     carries: Amount = 0.0
+    trust: Amount = 1.0

@@ -13,8 +13,9 @@ from typing import Final
 import msgspec
 
 from ops.operate.leader import Leadership
+from ops.scaling.autoscale.basis import Basis
 from ops.scaling.autoscale.capacity import Capacity
-from ops.scaling.autoscale.evidence import Evidence
+from ops.scaling.autoscale.evidence import MINUTE_MS, Evidence
 from ops.scaling.autoscale.expectation import Expectation
 from ops.scaling.autoscale.hands import Hands
 from ops.scaling.autoscale.policy import DemandScaler, Past, Sizing
@@ -37,10 +38,11 @@ log: Final = get_logger()
 
 _LAG_S: Final = 5.0
 _BACKLOG: Final = 4  # requests by slot that a worker may have before more workers are wanted for them
+_MEASURE_INTERVAL_S: Final = 300.0
 _CARRIES_UNKNOWN: Final = 0.5  # the share of a worker's time that is used if no share keeps the goal
 
-Measure = Callable[[Evidence], Capacity]
-"""Find what a worker carries, by what workers report; it takes seconds."""
+Measure = Callable[[Basis], Capacity]
+"""Find what a worker carries, by what was observed; it takes seconds."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -60,7 +62,8 @@ class Autoscaler:
     demand: PartitionReader
     reports: PartitionReader
     _scaler: DemandScaler | None = None
-    _measured: bool = False
+    _basis: Basis = field(default_factory=Basis)
+    _measured_s: float = -math.inf
     _lag: int = 0
     _decided_s: float = -math.inf
     _outage: Availability = field(default_factory=lambda: Availability("autoscaler"))
@@ -129,8 +132,8 @@ class Autoscaler:
                 self._scaler = await self._begin()
             if monotonic_s() - self._decided_s >= self._scaler.every_ms / 1_000:
                 self._decided_s = monotonic_s()
-                if not self._measured and self.evidence.service_ms:
-                    self._scaler = await self._size(self._scaler.past)
+                if self._has_changed():
+                    await self._rebase(self._scaler)
                 await self._decide(self._scaler)
 
     async def _begin(self) -> DemandScaler:
@@ -141,7 +144,7 @@ class Autoscaler:
             async for each in scan(self.kafka, topic)
             if each.record.key == pool.name.encode() and each.record.value is not None
         ]
-        records = sorted(_decoded(found), key=lambda record: record.unix_ms)
+        records = sorted(_decoded(found, wire_unix_ms()), key=lambda record: record.unix_ms)
         if records:
             self.evidence.service_ms = {**records[-1].service_ms, **self.evidence.service_ms}
         await asyncio.to_thread(self.expectation.replay, records, self._horizon_ms)
@@ -149,22 +152,38 @@ class Autoscaler:
         log.info("leads", pool=pool.name, records=len(records), wanted=past.wanted)
         return await self._size(past)
 
+    def _has_changed(self) -> bool:
+        """Return whether workers or customers are others than those that were simulated. The first laws that workers
+        report are simulated at once, later ones after a while."""
+        basis, first = self.evidence.basis(wire_unix_ms()), self._basis.law is None
+        due = first or monotonic_s() - self._measured_s >= _MEASURE_INTERVAL_S
+        return due and basis.law is not None and basis.differs(self._basis)
+
+    async def _rebase(self, scaler: DemandScaler) -> None:
+        capacity = await self._measure()
+        scaler.rebase(self._sizing(capacity), capacity.in_time)
+        await self._bound(scaler)
+
     async def _size(self, past: Past) -> DemandScaler:
-        """Return a scaler by what a worker carries; until a worker has reported its times, a measured CPU's count."""
-        known = bool(self.evidence.service_ms)
-        try:
-            capacity = await asyncio.to_thread(self.measure, self.evidence)
-        except SettingsError as error:  # by the times that workers report no load keeps the goal
-            log.warning("goal_unreachable", cause=str(error), action=f"workers count as full at {_CARRIES_UNKNOWN:g}")
-            capacity = Capacity.given(_CARRIES_UNKNOWN)
-        slots = [report.slots for report in self.evidence.workers(wire_unix_ms()).values() if report.slots]
-        backlog = _BACKLOG * max(slots) if slots else self.sizing.backlog
-        self._measured = known
-        log.info("carries", pool=self.evidence.pool.name, carries=round(capacity.carries, 3))
-        sizing = msgspec.structs.replace(self.sizing, carries=capacity.carries, backlog=backlog)
-        scaler = DemandScaler(sizing, capacity.in_time, past)
+        """Return a scaler by what a worker carries; until a worker has reported its law, a measured CPU's counts."""
+        capacity = await self._measure()
+        scaler = DemandScaler(self._sizing(capacity), capacity.in_time, past)
         await self._bound(scaler)
         return scaler
+
+    async def _measure(self) -> Capacity:
+        self._basis, self._measured_s = self.evidence.basis(wire_unix_ms()), monotonic_s()
+        try:
+            capacity = await asyncio.to_thread(self.measure, self._basis)
+        except SettingsError as error:  # by the law that workers report no load keeps the goal
+            log.warning("goal_unreachable", cause=str(error), action=f"workers count as full at {_CARRIES_UNKNOWN:g}")
+            capacity = Capacity.given(_CARRIES_UNKNOWN, self.sizing.attainment)
+        log.info("carries", pool=self.evidence.pool.name, carries=round(capacity.carries, 3))
+        return capacity
+
+    def _sizing(self, capacity: Capacity) -> Sizing:
+        backlog = _BACKLOG * self._basis.slots or self.sizing.backlog
+        return msgspec.structs.replace(self.sizing, carries=capacity.carries, backlog=backlog)
 
     async def _bound(self, scaler: DemandScaler) -> None:
         """Bound the size by the partitions that the workers share: they may have become more."""
@@ -179,20 +198,20 @@ class Autoscaler:
         seen = self.evidence.seen(now, expected=expected, lag=lag, loading=self.hands.loading(live))
         if scaler.past.wanted is None and seen.found is None:
             return  # nothing is known yet, and nothing was wanted before
-        before = scaler.past.wanted
+        before, trust, pool = scaler.past.wanted, scaler.trust.factor, self.evidence.pool.name
         wanted = scaler.decide(seen)
+        if scaler.trust.factor != trust:
+            log.info("trust", pool=pool, factor=round(scaler.trust.factor, 3), futile=scaler.trust.futile)
         changed = wanted.workers != before
         if changed:
             self.evidence.change(before if before is not None else wanted.workers, wanted.workers, now)
-            log.info(
-                "wanted", pool=self.evidence.pool.name, workers=wanted.workers, before=before, reason=wanted.reason
-            )
+            log.info("wanted", pool=pool, workers=wanted.workers, before=before, reason=wanted.reason)
         minute = self.expectation.end_minute(now, seen.asked, self._horizon_ms)
         if minute:
             await self._bound(scaler)
         if self.dry:
             return
-        self._show(seen, wanted)
+        self._show(scaler, seen, wanted)
         if changed or minute:
             await self._write(scaler, seen, wanted, changed=changed)
         await self.hands.size(wanted.workers, live)
@@ -202,9 +221,10 @@ class Autoscaler:
         """Return how long a worker takes to serve: the longest of those seen lately."""
         return max(self.evidence.cold_starts_ms, default=self.cold_start_ms)
 
-    def _show(self, seen: Seen, wanted: Wanted) -> None:
+    def _show(self, scaler: DemandScaler, seen: Seen, wanted: Wanted) -> None:
         pool, unknown = self.evidence.pool.name, math.nan
         metrics.wanted_workers.labels(pool).set(wanted.workers)
+        metrics.worker_trust.labels(pool).set(scaler.trust.factor)
         metrics.found_workers.labels(pool).set(unknown if seen.found is None else seen.found)
         metrics.asked_by_pool.labels(pool).set(unknown if seen.asked is None else seen.asked)
         metrics.expected_by_pool.labels(pool).set(unknown if seen.expected is None else seen.expected)
@@ -222,6 +242,7 @@ class Autoscaler:
             asked=seen.asked,
             expected=seen.expected,
             carries=scaler.sizing.carries,
+            trust=scaler.trust.factor,
             service_ms=self.evidence.service_ms,
         )
         topic, value = self.kafka.topics.scaling, msgpack_encode(record)
@@ -231,15 +252,23 @@ class Autoscaler:
             self._outage.still(str(error), monotonic_s())
 
 
-def _decoded(values: list[bytes]) -> Iterator[ScalingRecord]:
+def _decoded(values: list[bytes], now_unix_ms: float) -> Iterator[ScalingRecord]:
+    """Yield the records that can be read. One from the future, of a leader whose clock was wrong, is ignored: by it no
+    minute would be new and no shrink due until then."""
     for value in values:
         try:
-            yield decode_scaling(value)
+            record = decode_scaling(value)
         except ProtocolError:
+            metrics.records_ignored.labels("scaling").inc()
+            continue
+        if record.unix_ms <= now_unix_ms + MINUTE_MS:
+            yield record
+        else:
             metrics.records_ignored.labels("scaling").inc()
 
 
 def _show_nothing() -> None:
     """Remove the gauges of a member that does not lead: readers use the leader's."""
-    for gauge in (metrics.wanted_workers, metrics.found_workers, metrics.asked_by_pool, metrics.expected_by_pool):
+    gauges = (metrics.wanted_workers, metrics.found_workers, metrics.asked_by_pool, metrics.expected_by_pool)
+    for gauge in (*gauges, metrics.worker_trust):
         gauge.clear()

@@ -7,7 +7,8 @@ import msgspec
 
 from ops.operate.leader import Leadership
 from ops.scaling.autoscale.autoscaler import Autoscaler, Measure
-from ops.scaling.autoscale.capacity import Basis, Capacity, costs_of, promise_of, simulate
+from ops.scaling.autoscale.basis import Basis
+from ops.scaling.autoscale.capacity import Capacity, costs_of, promise_of, simulate
 from ops.scaling.autoscale.commands import RunOptions
 from ops.scaling.autoscale.deletion_costs import DeletionCosts
 from ops.scaling.autoscale.evidence import Evidence, Pool

@@ -8,8 +8,8 @@ from typing import Final
 import msgspec
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import astuple
 
+from ops.scaling.autoscale.basis import Basis
 from ops.scaling.plan.worker_rate import largest_rate, mix_of
 from ops.simulate.experiment import Experiment
 from ops.simulate.rivals import OURS
@@ -18,7 +18,6 @@ from ops.traces.drawn import make_trace
 from ops.traces.mixes import SHOP, Promise
 from shared.settings import Settings
 from shared.settings.promise import PromiseSettings
-from shared.wire.messages import Bucket
 from shared.wire.step_law import StepLaw
 from workers.schedule.costs import CostTable
 
@@ -27,7 +26,6 @@ _REQUESTS: Final = 600  # of a simulation
 _SPAN_S: Final = (10.0, 3_600.0)
 _HALF: Final = 0.5
 _TIMES: Final = (0.1, 10.0)  # prompts and answers are simulated so much shorter or longer than a shop's at most
-_CHANGED: Final = 0.2  # a share by which workers or customers differ enough to be simulated again
 
 
 class Capacity(Struct, frozen=True, kw_only=True):
@@ -47,23 +45,6 @@ class Capacity(Struct, frozen=True, kw_only=True):
         if load > self.loads[-1]:
             return self.shares[-1] * self.loads[-1] / load
         return float(np.interp(load, self.loads, self.shares, left=1.0))
-
-
-class Basis(Struct, frozen=True, kw_only=True):
-    """What a worker's capacity is simulated by, as it was observed. `parts` are the requests by bucket, 0 to 1 each."""
-
-    law: StepLaw | None = None
-    slots: int = 0
-    parts: dict[Bucket, float] = {}
-
-    def differs(self, other: "Basis") -> bool:
-        """Return whether the capacity is another by as much as is worth a simulation."""
-        if self.slots != other.slots or (self.law is None) != (other.law is None):
-            return True
-        shares = [abs(self.parts.get(bucket, 0.0) - other.parts.get(bucket, 0.0)) for bucket, _, _ in SHOP]
-        mine, theirs = ((astuple(each.law) if each.law else ()) for each in (self, other))
-        relative = [abs(one - two) / max(one, two) for one, two in zip(mine, theirs, strict=True) if one or two]
-        return max([*shares, *relative], default=0.0) > _CHANGED
 
 
 def simulate(

@@ -36,7 +36,7 @@ class RunOptions(Struct, frozen=True, kw_only=True):
     stabilisation_s: Annotated[
         float,
         typer.Option("--stabilisation-s", min=0, max=86_400, help="s for which fewer must be enough before a shrink"),
-    ] = 300.0
+    ] = 900.0
     cold_start_s: Annotated[
         float,
         typer.Option("--cold-start-s", min=0, max=3_600, help="until a wanted worker serves; then it is measured"),

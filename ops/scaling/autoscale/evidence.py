@@ -1,55 +1,71 @@
 """Fold what gateways and workers report of one pool into what its scaler sees. Pure."""
 
-import math
 from collections import deque
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from ops.scaling.autoscale.scaler import Seen
+from ops.scaling.autoscale.basis import Basis
+from ops.scaling.autoscale.scaler import BURST_MS, Seen, asked_lately
 from shared.wire.lanes import CHAMPION, Lane
 from shared.wire.messages import Bucket, WorkerReport
 from shared.wire.scaling import Asked, DemandReport
 from shared.wire.topics import BUCKETS
 
 MINUTE_MS: Final = 60_000.0
-_BURST_MS: Final = 10_000.0
 _LEAST_MS: Final = 10_000.0  # a gateway's rate counts after reports of this length
 _DEMAND_SILENT_MS: Final = 5_000.0
 _WORKER_SILENT_MS: Final = 3_000.0  # as for gateways
 _GONE_MS: Final = 60_000.0  # who is silent for longer has died
 _COLD_STARTS: Final = 5
+_LONGEST_START_MS: Final = 1_800_000.0  # a worker that takes longer is not the one that was started
 
 
 class Pool(Struct, frozen=True, kw_only=True):
-    """The workers of one lane that serve the same buckets."""
+    """The workers of one lane that serve the same buckets and bear the pool's name, or none."""
 
     name: str = "main"
     lane: Lane = CHAMPION
     buckets: tuple[Bucket, ...] = BUCKETS
 
-    def has(self, report: WorkerReport) -> bool:
+    def shares(self, report: WorkerReport) -> bool:
+        """Return whether a worker answers the same questions as this pool's: it may be another pool's."""
         return report.lane == self.lane and set(report.buckets) == set(self.buckets)
+
+    def has(self, report: WorkerReport) -> bool:
+        return self.shares(report) and report.pool in {"", self.name}
+
+
+class _Sample(NamedTuple):
+    unix_ms: float
+    work_ms: float = 0.0
+    requests: float = 0
+    judged: float = 0
+    in_time: float = 0
+
+    def since(self, before: "_Sample", least_ms: float) -> "_Sample":
+        """Return the differences from an earlier sample, a second."""
+        span_s = max(self.unix_ms - before.unix_ms, least_ms) / 1_000
+        return _Sample(self.unix_ms, *((now - then) / span_s for now, then in zip(self[1:], before[1:], strict=True)))
 
 
 @dataclass(slots=True)
 class _Gateway:
-    """A gateway by its counts: `samples` are (its clock, work in ms, requests) since it was heard or began."""
+    """A gateway by its counts: `samples` are those at moments of its clock since it was heard or began."""
 
     since_unix_ms: int
     asked: dict[Bucket, Asked]
     heard_unix_ms: float
-    samples: deque[tuple[float, float, int]]
+    samples: deque[_Sample]
     born_here: bool
 
-    def asked_in(self, window_ms: float) -> tuple[float, float]:
-        """Return the work a second and the requests a second of the last `window_ms`."""
-        at, work_ms, requests = self.samples[-1]
-        before = next((each for each in reversed(self.samples) if each[0] <= at - window_ms), self.samples[0])
-        span_ms = max(at - before[0], window_ms if self.born_here else 1.0)
-        return (work_ms - before[1]) / span_ms, (requests - before[2]) / span_ms * 1_000
+    def rates(self, window_ms: float) -> _Sample:
+        """Return what was counted a second in the last `window_ms`."""
+        last = self.samples[-1]
+        before = next((each for each in reversed(self.samples) if each.unix_ms <= last.unix_ms - window_ms), None)
+        return last.since(before or self.samples[0], window_ms if self.born_here else 1.0)
 
 
 @dataclass(slots=True)
@@ -65,6 +81,7 @@ class Evidence:
     """Since when the workers' reports are read; None before."""
     _gateways: dict[str, _Gateway] = field(default_factory=dict)
     _workers: dict[str, tuple[WorkerReport, float]] = field(default_factory=dict)
+    _others: dict[str, float] = field(default_factory=dict)  # workers of other pools that share the demand: last heard
     _awaited: deque[float] = field(default_factory=deque)
 
     # --- what is reported
@@ -80,25 +97,30 @@ class Evidence:
         known = self._gateways.get(gateway_id)
         if known is None or known.since_unix_ms != report.since_unix_ms:
             born = known is not None or report.unix_ms - report.since_unix_ms <= MINUTE_MS
-            first = (float(report.since_unix_ms), 0.0, 0) if born else (float(report.unix_ms), 0.0, 0)
-            before = {} if born else asked
-            known = _Gateway(report.since_unix_ms, before, now, deque([first]), born)
+            first = _Sample(float(report.since_unix_ms if born else report.unix_ms))
+            known = _Gateway(report.since_unix_ms, {} if born else asked, now, deque([first]), born)
             self._gateways[gateway_id] = known
-        _, work_ms, requests = known.samples[-1]
+        _, work_ms, requests, judged, in_time = known.samples[-1]
         for bucket, each in asked.items():
             last = known.asked.get(bucket, Asked())
             work_ms += self._work_ms(bucket, each.requests - last.requests, each.work_ms - last.work_ms)
             requests += each.requests - last.requests
+            judged += each.judged - last.judged
+            in_time += each.in_time - last.in_time
         known.asked, known.heard_unix_ms = asked, now
-        known.samples.append((float(report.unix_ms), work_ms, requests))
-        while known.samples[1][0] <= report.unix_ms - MINUTE_MS:
+        known.samples.append(_Sample(float(report.unix_ms), work_ms, requests, judged, in_time))
+        while known.samples[1].unix_ms <= report.unix_ms - MINUTE_MS:
             known.samples.popleft()
 
     def hear_worker(self, worker_id: str, report: WorkerReport | None, now: float) -> None:
         """Take in a worker's report; None: it leaves."""
         if report is None or not self.pool.has(report):
             self._workers.pop(worker_id, None)
+            self._others.pop(worker_id, None)
+            if report is not None and self.pool.shares(report):
+                self._others[worker_id] = now
             return
+        self._expire_awaited(now)
         if worker_id not in self._workers and self._awaited:
             self.cold_starts_ms.append(now - self._awaited.popleft())
         self._workers[worker_id] = report, now
@@ -109,6 +131,11 @@ class Evidence:
         while self._awaited and wanted < before:
             self._awaited.pop()
             before -= 1
+
+    def _expire_awaited(self, now: float) -> None:
+        """Stop waiting for workers that have not come: a worker that comes now is a replacement, not one of them."""
+        while self._awaited and now - self._awaited[0] > _LONGEST_START_MS:
+            self._awaited.popleft()
 
     # --- what it comes to
 
@@ -122,19 +149,46 @@ class Evidence:
             del self._gateways[silent]
         for silent in [name for name, (_, heard) in self._workers.items() if now - heard > _GONE_MS]:
             del self._workers[silent]
+        self._others = {name: heard for name, heard in self._others.items() if now - heard <= _WORKER_SILENT_MS}
+        self._expire_awaited(now)
         live = self.workers(now)
         self._price(live)
         fresh = [each for each in self._gateways.values() if now - each.heard_unix_ms <= _DEMAND_SILENT_MS]
         known = [each for each in fresh if each.born_here or each.samples[-1][0] - each.samples[0][0] >= _LEAST_MS]
+        minute, share = [each.rates(MINUTE_MS) for each in known], self._share_of_demand(len(live))
         return Seen(
             now_unix_ms=now,
-            asked=_asked(known) if known else None,
+            asked=_asked(known) * share if known else None,
             expected=expected,
             found=len(live) if live or self._hears_of_nobody(now) else None,
             loading=len(self._awaited) if loading is None else loading,
             lag=lag,
             waiting=sum(report.waiting for report in live.values()),
             whole=len(known) == len(self._gateways) and len(live) == len(self._workers),
+            judged=round(sum(each.judged for each in minute) * MINUTE_MS / 1_000),
+            in_time=round(sum(each.in_time for each in minute) * MINUTE_MS / 1_000),
+        )
+
+    def _share_of_demand(self, num_live: int) -> float:
+        """Return the share of the lane's demand that this pool gets: partitions are shared out by workers, whichever
+        pool they belong to."""
+        return num_live / (num_live + len(self._others)) if num_live else 0.0 if self._others else 1.0
+
+    def basis(self, now: float) -> Basis:
+        """Return what the pool's capacity is simulated by: the law of the worker in the middle, the most slots, and how
+        the requests of the gateways divide into buckets."""
+        live = self.workers(now).values()
+        laws = [report.law for report in live if report.law is not None and report.law.can_be_simulated]
+        laws.sort(key=lambda law: law.decode_ms + law.decode_ms_per_row + law.prefill_ms_per_token)
+        requests = {
+            bucket: sum(each.asked[bucket].requests for each in self._gateways.values() if bucket in each.asked)
+            for bucket in self.pool.buckets
+        }
+        total = sum(requests.values())
+        return Basis(
+            law=laws[len(laws) // 2] if laws else None,
+            slots=max((report.slots for report in live), default=0),
+            parts={bucket: count / total for bucket, count in requests.items() if count},
         )
 
     def _hears_of_nobody(self, now: float) -> bool:
@@ -153,10 +207,8 @@ class Evidence:
 
 
 def _asked(gateways: list[_Gateway]) -> float:
-    """Return the work a second that is asked: the mean of the last minute; or that of the last seconds, less what
-    chance makes of so few requests, where that is more."""
-    minute = sum(each.asked_in(MINUTE_MS)[0] for each in gateways)
-    lately = [each.asked_in(_BURST_MS) for each in gateways]
-    requests = sum(per_s for _, per_s in lately) * _BURST_MS / 1_000
-    sure = 1.0 - 2.0 / math.sqrt(requests) if requests > 0 else 0.0
-    return max(minute, sure * sum(work for work, _ in lately))
+    """Return the work a second that these gateways are asked."""
+    minute = sum(each.rates(MINUTE_MS).work_ms for each in gateways) / 1_000
+    lately = [each.rates(BURST_MS) for each in gateways]
+    requests = sum(each.requests for each in lately) * BURST_MS / 1_000
+    return asked_lately(minute, sum(each.work_ms for each in lately) / 1_000, requests)

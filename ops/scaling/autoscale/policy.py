@@ -1,58 +1,63 @@
-"""Decide the size of a pool by what is asked of it: growth immediately, a shrink when it is sure. Pure."""
+"""Decide the size of a pool by what is asked of it: growth immediately, a shrink when it is sure. Pure.
+
+Two loads count. The mean of the last minutes has to keep the goal, and the load of the moment the goal less `spare`. A
+shrink is judged by a slightly higher mean than a growth, so constant demand never changes the size, wherever it lies.
+"""
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
 from msgspec import Struct
 
-from ops.scaling.autoscale.budget import Budget
 from ops.scaling.autoscale.scaler import Seen, Wanted
+from ops.scaling.autoscale.trust import BOUNDS, Curve, Trust
 from shared.nouns import counted
 from shared.wire.scaling import ScalingRecord
-
-Curve = Callable[[float], float]
-"""Return the share that a worker answers in time, by the work that it is asked (machine seconds a second)."""
 
 _TINY: Final = 1e-9
 _WORTH: Final = 0.5
 _LONGEST: Final = 6.0  # in stabilisation windows
 _HALVINGS: Final = 30
+_LONGEST_MS: Final = 60_000.0
+_HYSTERESIS: Final = 0.05  # of what a worker carries: the survivors of a shrink carry so much more than they are asked
 
 
 class Sizing(Struct, frozen=True, kw_only=True):
     """The parameters that a pool's size is decided by. `carries`: the work that one worker may be asked (machine
-    seconds a second) so that `attainment` of it is answered in time. `least` and `most`: the bounds of the size.
-
-    That is kept in the mean: a moment is sized for as little as `spare` less, after others that answered more.
+    seconds a second) so that `attainment` of it is answered in time, by its simulation. `least` and `most`: the bounds
+    of the size. The goal is kept for the mean of `mean_ms`; a moment may be answered as much as `spare` less.
 
     A shrink by half of the pool or more needs `stabilisation_ms` in which fewer would always have done; a smaller one
     saves less and needs longer, up to six times that. A growth is taken back (a shrink after a growth) no earlier than
-    `hold_ms` after the last one that was: with an hour there is one such reversal an hour at most. `backlog`: records
-    that a worker may have uncommitted before more workers are wanted for them; 0: no guard. `standby`: workers beyond
-    what the work needs, for a burst that does not wait for a cold start; they serve meanwhile."""
+    `hold_ms` after the last one that was. `backlog`: records that a worker may have uncommitted before more workers are
+    wanted for them; 0: no guard. `standby`: workers beyond what the work needs, for a burst that does not wait for a
+    cold start; they serve meanwhile."""
 
     carries: float
     attainment: float = 0.96
-    spare: float = 0.1
+    spare: float = 0.06
+    mean_ms: float = 1_800_000.0
     least: int = 1
     most: int
-    stabilisation_ms: float = 300_000.0
-    hold_ms: float = 3_600_000.0
+    stabilisation_ms: float = 900_000.0
+    hold_ms: float = 14_400_000.0
     backlog: int = 64
     standby: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
 class Past:
-    """The part of earlier decisions that binds the next: the last size, whether the last change was a growth, and when
-    one was last taken back."""
+    """The part of earlier decisions that binds the next: the last size, whether the last change was a growth, when one
+    was last taken back, how far workers were trusted, and the loads that were seen, by time."""
 
     wanted: int | None = None
     grew: bool = False
     taken_back_unix_ms: float = -math.inf
+    trust: float = 1.0
+    loads: list[tuple[float, float]] = field(default_factory=list)
 
     @classmethod
     def of(cls, records: Iterable[ScalingRecord]) -> "Past":
@@ -60,6 +65,9 @@ class Past:
         past = cls()
         for record in records:
             past.change(record.wanted, record.unix_ms)
+            past.trust = record.trust or past.trust
+            if record.asked is not None:
+                past.loads.append((record.unix_ms, record.asked))
         return past
 
     def change(self, wanted: int, now_unix_ms: float) -> None:
@@ -93,6 +101,32 @@ class _Need:
 
 
 @dataclass(slots=True)
+class _Mean:
+    """The mean of the loads of the last `span_ms`, each as long as it held."""
+
+    span_ms: float
+    _loads: deque[tuple[float, float, float]] = field(default_factory=deque)  # (time, load, how long it held in ms)
+    _sum: float = 0.0
+    _held_ms: float = 0.0
+
+    def add(self, now_ms: float, load: float) -> None:
+        """Add the load of a moment. One after a gap counts no longer than a minute."""
+        since_ms = now_ms - self._loads[-1][0] if self._loads else 1.0
+        held_ms = min(max(since_ms, 1.0), _LONGEST_MS)
+        self._loads.append((now_ms, load, held_ms))
+        self._sum += load * held_ms
+        self._held_ms += held_ms
+        while self._loads[0][0] <= now_ms - self.span_ms and len(self._loads) > 1:
+            _, old, old_ms = self._loads.popleft()
+            self._sum -= old * old_ms
+            self._held_ms -= old_ms
+
+    @property
+    def value(self) -> float:
+        return max(self._sum / self._held_ms, 0.0) if self._loads else 0.0
+
+
+@dataclass(slots=True)
 class DemandScaler:
     """Replyline's own scaler. `in_time` is the simulated curve by which the survivors of a shrink are judged.
 
@@ -107,12 +141,22 @@ class DemandScaler:
     _window: deque[_Need] = field(default_factory=deque)  # descending in to_keep: the first is the window's largest
     _known_ms: float = 0.0
     _last_known_unix_ms: float | None = None
-    _budget: Budget = field(init=False)
-    _carries: float = field(init=False)
+    trust: Trust = field(init=False)
+    _mean: _Mean = field(init=False)
+    _low: float = field(init=False)
 
     def __post_init__(self) -> None:
-        self._budget = Budget(self.sizing.attainment, self.sizing.spare)
-        self._carries = self.sizing.carries
+        self.trust = Trust(self.in_time, self.sizing.attainment, min(max(self.past.trust, BOUNDS[0]), BOUNDS[1]))
+        self._low = self._most_load(self.sizing.attainment - self.sizing.spare)
+        self._mean = _Mean(self.sizing.mean_ms)
+        for unix_ms, asked in self.past.loads:
+            self._mean.add(unix_ms, asked)
+
+    def rebase(self, sizing: Sizing, in_time: Curve) -> None:
+        """Take what a new simulation says of a worker; what was decided and seen so far stays."""
+        self.sizing, self.in_time = sizing, in_time
+        self._low = self._most_load(sizing.attainment - sizing.spare)
+        self.trust.rebase(in_time)
 
     def decide(self, seen: Seen) -> Wanted:
         """Return the wanted size and why."""
@@ -120,7 +164,7 @@ class DemandScaler:
         if self.past.wanted is None:
             self.past.wanted = self._bounded(seen.found if seen.found is not None else self.sizing.least)
         before = self.past.wanted
-        self._spend(seen)
+        self._learn(seen)
         need = self._need(seen)
         self._remember(need, seen)
         size, why = self._size(need, seen)
@@ -135,7 +179,7 @@ class DemandScaler:
             why = (
                 _say_backlog(seen, self.sizing)
                 if need.waiting > need.carriers
-                else _say_load(seen, self.sizing, self._carries)
+                else _say_load(seen, self._mean.value, self.sizing, self._carries)
             )
             return need.to_grow, why + _say_bound(need.to_grow, self.sizing)
         if (silence := _silence(seen)) is not None:
@@ -151,7 +195,7 @@ class DemandScaler:
         if self.past.grew and since_ms < self.sizing.hold_ms:
             ago = f"{since_ms / 1_000:.0f} s ago, less than {self.sizing.hold_ms / 1_000:.0f} s"
             return before, f"{self._bounded(largest.to_keep)} would do, but a growth was taken back {ago}"
-        share = self.in_time((largest.load or 0.0) / max(1, largest.to_keep))
+        share = self.trust.share((largest.load or 0.0) / max(1, largest.to_keep))
         return largest.to_keep, f"{_say_window(largest, self.sizing)}, and {share:.3f} of it stay in time"
 
     def _lasting(self, before: int) -> _Need | None:
@@ -171,15 +215,16 @@ class DemandScaler:
         share = max(before - size, 0) / max(before, 1)
         return self.sizing.stabilisation_ms * min(max(1.0, _WORTH / max(share, _TINY)), _LONGEST)
 
-    def _spend(self, seen: Seen) -> None:
-        """Move what is sized for by what the workers that are found answer in time now."""
-        if _silence(seen) is not None or seen.asked is None or not seen.found:
-            return
-        needed = max(1, seen.found - self.sizing.standby)
-        if self._budget.note(seen.asked, self.in_time(seen.asked / needed), seen.now_unix_ms):
-            self._carries = (
-                self.sizing.carries * self._most_load(self._budget.level) / self._most_load(self._budget.goal)
-            )
+    @property
+    def _carries(self) -> float:
+        """Return the load at which a worker keeps the goal, by its simulation and by what was measured."""
+        return self.sizing.carries * self.trust.factor
+
+    def _learn(self, seen: Seen) -> None:
+        """Correct the trust by what the found workers have answered in time, and note it for the next leader."""
+        if _silence(seen) is None and seen.asked is not None and seen.found:
+            self.trust.note(seen.asked, seen.found, seen.judged, seen.in_time, seen.now_unix_ms)
+            self.past.trust = self.trust.factor
 
     def _most_load(self, share: float) -> float:
         """Return the most load at which a worker answers that share in time."""
@@ -194,11 +239,11 @@ class DemandScaler:
         waiting = self._waiting(seen)
         if load is None:
             return _Need(self._known_ms, None, 0, 0, waiting)
-        carriers = math.ceil(load / self._carries - _TINY)
-        survivors = carriers
-        while 0 < survivors < self.sizing.most and self.in_time(load / survivors) < self._budget.level - _TINY:
-            survivors += 1
-        standby = self.sizing.standby
+        self._mean.add(seen.now_unix_ms, seen.asked or 0.0)
+        mean, standby = max(self._mean.value, seen.expected or 0.0), self.sizing.standby
+        now = math.ceil(load / (self._low * self.trust.factor) - _TINY)
+        carriers = max(now, math.ceil(mean / self._carries - _TINY))
+        survivors = max(now, math.ceil(mean / (self._carries * (1 - _HYSTERESIS)) - _TINY))
         return _Need(self._known_ms, load, carriers + standby, survivors + standby, waiting)
 
     def _waiting(self, seen: Seen) -> int:
@@ -231,9 +276,9 @@ class DemandScaler:
         if largest.waiting >= max(largest.carriers, largest.survivors):
             return f"requests were behind within {self.sizing.stabilisation_ms / 1_000:.0f} s"
         if largest.carriers < size <= largest.survivors:
-            each = (largest.load or 0.0) / (size - 1)
-            share = f"{self.in_time(each):.3f} in time at {each:.2f} each, {self._budget.level:.3g} is the goal"
-            return f"{_say_window(largest, self.sizing)}, and {size - 1} would answer {share}"
+            each = self._mean.value / max(size - 1, 1)
+            margin = f"{each:.2f} of {self._carries:.2f} carried each, less than {_HYSTERESIS:.0%} to spare"
+            return f"{_say_window(largest, self.sizing)}, and {size - 1} would have {margin}"
         return f"{_say_window(largest, self.sizing)}, {self._carries:.2f} carried by each"
 
 
@@ -258,11 +303,12 @@ def _silence(seen: Seen) -> str | None:
     return None if seen.whole else "a gateway or worker is silent"
 
 
-def _say_load(seen: Seen, sizing: Sizing, carries: float) -> str:
+def _say_load(seen: Seen, mean: float, sizing: Sizing, carries: float) -> str:
     asked = "nothing" if seen.asked is None else f"{seen.asked:.2f}"
     expected = "" if seen.expected is None else f" and {seen.expected:.2f} expected"
     standby = f", {sizing.standby} to stand by" if sizing.standby else ""
-    return f"{asked} s of work a second asked{expected}, {carries:.2f} carried by each{standby}"
+    lately = f" ({mean:.2f} in the mean of {sizing.mean_ms / _LONGEST_MS:.0f} min)"
+    return f"{asked} s of work a second asked{lately}{expected}, {carries:.2f} carried by each{standby}"
 
 
 def _say_backlog(seen: Seen, sizing: Sizing) -> str:

@@ -1,8 +1,9 @@
 """The interface of every way to size a pool: what it sees and says, ours and the others' in the simulator alike.
 Pure."""
 
+import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,7 +15,8 @@ class Seen:
     one. `found`: workers that report; None where nobody can say. `loading`: of those that were started, how many do
     not serve yet. `busy`: the share of the found workers' time that was spent computing. `lag`: records that no worker
     has committed. `waiting`: requests that wait at the workers. `whole`: False where a gateway or a worker that was
-    heard is silent, so that `asked` is the least that it can be."""
+    heard is silent, so that `asked` is the least that it can be. `judged`: requests of the last minute that have ended
+    and had the promise to meet; `in_time`: those that met it."""
 
     now_unix_ms: float
     asked: float | None
@@ -25,6 +27,8 @@ class Seen:
     lag: int = 0
     waiting: int = 0
     whole: bool = True
+    judged: int = 0
+    in_time: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +37,16 @@ class Wanted:
 
     workers: int
     reason: str
+
+
+BURST_MS: Final = 10_000.0
+
+
+def asked_lately(minute: float, burst: float, requests: float) -> float:
+    """Return the work a second that is asked: the mean of the last minute, or that of the last `BURST_MS` where it is
+    more, also less what chance makes of so few `requests`."""
+    sure = 1.0 - 2.0 / math.sqrt(requests) if requests > 0 else 0.0
+    return max(minute, sure * burst)
 
 
 class Scaler(Protocol):

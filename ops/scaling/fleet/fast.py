@@ -43,28 +43,29 @@ class FastSimulator:
         random = np.random.default_rng(self.seed)
         asked = random.poisson(per_s * tick_ms / 1_000).astype(np.float64)
         off = random.standard_normal(per_s.size).tolist()  # of what runs and waits at a moment
-        kept, serving = np.zeros(per_s.size, dtype=np.int64), np.zeros(per_s.size, dtype=np.int64)
+        kept, in_time = [0] * per_s.size, [0.0] * per_s.size
         decides_ms = 0.0
         for tick, came in enumerate(asked.tolist()):
             now_ms = (tick + 1) * tick_ms
-            serving[tick] = ready = self.pool.serving(now_ms - tick_ms)
-            seen = self.watch.see(now_ms, came, self._state(float(per_s[tick]), ready, len(self.pool.kept), off[tick]))
+            ready = self.pool.serving(now_ms - tick_ms)
+            in_time[tick] = came * share_in_time(self.curve, float(per_s[tick]), ready)
+            workers = self._state(float(per_s[tick]), ready, len(self.pool.kept), off[tick], in_time[tick])
+            seen = self.watch.see(now_ms, came, workers)
             if now_ms >= decides_ms:
                 decides_ms = now_ms + self.scaler.every_ms
                 for machine in self.pool.resize(self.scaler.decide(seen).workers, now_ms)[1]:
                     if machine.ended_ms is None:
                         self.pool.end(machine, now_ms + _DRAIN_MS)
             kept[tick] = len(self.pool.kept)
-        in_time = asked * in_time_of(self.curve, per_s, serving)
         return Played(
             pool=self.pool,
             span_ms=self.load.span_ms,
             asked=asked.tolist(),
-            in_time=in_time.tolist(),
-            kept=kept.tolist(),
+            in_time=in_time,
+            kept=kept,
         )
 
-    def _state(self, per_s: float, ready: int, kept: int, off: float) -> Workers:
+    def _state(self, per_s: float, ready: int, kept: int, off: float, in_time: float) -> Workers:
         load = per_s / self.curve.per_s / ready if ready else 0.0
         running, waiting, busy, spread = self._steps[min(int(load * _STEPS), len(self._steps) - 1)]
         return Workers(
@@ -73,7 +74,14 @@ class FastSimulator:
             running=max(0.0, running * ready + off * spread * math.sqrt(ready)),
             waiting=waiting * ready,
             busy_ms=busy * ready * self.load.tick_ms,
+            in_time=in_time,
         )
+
+
+def share_in_time(curve: Curve, per_s: float, workers: int) -> float:
+    """Return the share in time of a tick, as `in_time_of` does of many."""
+    parts = shares(PARTITIONS, workers) if workers else ()
+    return sum(parts.count(part) * part * curve.at(per_s * part / curve.per_s) for part in set(parts))
 
 
 def in_time_of(curve: Curve, per_s: Floats, workers: Ints) -> Floats:

@@ -87,6 +87,7 @@ class FleetSimulator:
     _order: Iterator[int] = field(default_factory=count)
     _round: int = 0
     _arrived: int = 0
+    _in_time: int = 0
     _busy_ms: float = 0.0
     _decides_ms: float = 0.0
     _played: Played = field(init=False)
@@ -104,7 +105,7 @@ class FleetSimulator:
             self._join(machine)
         self._assign(0.0)
         self._push(_LOOK_MS, self._look)
-        arrivals = self.load.requests(self.experiment.seed, self.experiment.costs.profile)
+        arrivals = self.load.requests(self.experiment.seed, self.experiment.costs.promise)
         coming = next(arrivals, None)
         while coming is not None or self._events:
             if coming is not None and (not self._events or coming[0].arrival_ms <= self._events[0][0]):
@@ -128,7 +129,7 @@ class FleetSimulator:
         workers = self._state()
         seen = self.watch.see(now_ms, self._arrived, workers)
         self.seen.append((workers.busy_ms, workers.running, workers.waiting))
-        self._arrived, self._busy_ms = 0, 0.0
+        self._arrived, self._in_time, self._busy_ms = 0, 0, 0.0
         if now_ms >= self._decides_ms:
             self._decides_ms = now_ms + self.scaler.every_ms
             started, leaving = self.pool.resize(self.scaler.decide(seen).workers, now_ms)
@@ -152,6 +153,7 @@ class FleetSimulator:
             running=sum(each.num_running for each in schedulers),
             waiting=sum(each.num_waiting for each in schedulers),
             busy_ms=self._busy_ms,
+            in_time=self._in_time,
         )
 
     def _serve(self, machine: Machine, now_ms: float) -> None:
@@ -228,4 +230,5 @@ class FleetSimulator:
     def _end(self, worker: FleetWorker, finished: Finished, now_ms: float) -> None:
         sequence = worker.end(finished, now_ms)
         if outcome_of(sequence, finished, now_ms) is SimulatedOutcome.IN_DEADLINE:
+            self._in_time += 1
             self._played.in_time[int(sequence.request.arrival_ms // self.load.tick_ms)] += 1

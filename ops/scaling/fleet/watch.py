@@ -1,28 +1,27 @@
 """See of a fleet what its scaler sees: sums over the last minute, a forecast of each minute. Pure."""
 
-import math
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from ops.scaling.autoscale.scaler import Seen
+from ops.scaling.autoscale.scaler import BURST_MS, Seen, asked_lately
 from ops.scaling.forecast.forecaster import Forecaster
 
 MINUTE_MS: Final = 60_000.0
-_LATELY_MS: Final = 10_000.0
 _BUSY_MS: Final = 15_000.0  # as often as a metrics server asks
 
 
 @dataclass(frozen=True, slots=True)
 class Workers:
     """The workers at a moment: how many serve and how many load; of all that serve together how many requests run and
-    wait, and how long they have computed since the last moment."""
+    wait, and how long they have computed since the last moment, and how many requests they answered in time."""
 
     serving: int
     loading: int
     running: float
     waiting: float
     busy_ms: float
+    in_time: float = 0.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -35,18 +34,22 @@ class Watch:
     steps: int = 1
     quantile: float = 0.9
     expected: float | None = None
-    _asked: deque[tuple[float, float]] = field(default_factory=deque)
+    _asked: deque[tuple[float, float, float]] = field(default_factory=deque)  # (time, requests, of them in time)
     _sum: float = 0.0
+    _in_time: float = 0.0
     _busy: deque[tuple[float, float, float]] = field(default_factory=deque)
     _minute: int = 0
 
     def see(self, now_ms: float, requests: float, workers: Workers) -> Seen:
         """Take what came, and what the workers did, since the last moment; return what is seen now."""
         elapsed_ms = now_ms - (self._asked[-1][0] if self._asked else 0.0)
-        self._asked.append((now_ms, requests))
+        self._asked.append((now_ms, requests, workers.in_time))
         self._sum += requests
+        self._in_time += workers.in_time
         while self._asked[0][0] <= now_ms - MINUTE_MS:
-            self._sum -= self._asked.popleft()[1]
+            _, old, old_in_time = self._asked.popleft()
+            self._sum -= old
+            self._in_time -= old_in_time
         self._busy.append((now_ms, workers.busy_ms, workers.serving * elapsed_ms))
         while self._busy[0][0] <= now_ms - _BUSY_MS and len(self._busy) > 1:
             self._busy.popleft()
@@ -55,27 +58,28 @@ class Watch:
         time_ms = sum(ms for _, _, ms in self._busy)
         return Seen(
             now_unix_ms=now_ms,
-            asked=max(minute, self._sure_lately(now_ms)) * self.work_s,
+            asked=asked_lately(minute, *self._burst(now_ms)) * self.work_s,
             expected=self.expected,
             found=workers.serving,
             loading=workers.loading,
             busy=sum(ms for _, ms, _ in self._busy) / time_ms if time_ms else 0.0,
             lag=round(workers.running + workers.waiting),
             waiting=round(workers.waiting),
+            judged=round(self._sum),
+            in_time=round(self._in_time),
         )
 
-    def _sure_lately(self, now_ms: float) -> float:
-        """Return the requests a second of the last seconds, less what chance makes of so few: as the autoscaler does
-        with the gateways' reports."""
+    def _burst(self, now_ms: float) -> tuple[float, float]:
+        """Return the requests a second of the last seconds, and how many they were."""
         requests, at = 0.0, 0.0
-        for at, came in reversed(self._asked):
-            if at <= now_ms - _LATELY_MS:
+        for at, came, _ in reversed(self._asked):
+            if at <= now_ms - BURST_MS:
                 break
             requests += came
         else:
             at = 0.0
         since_ms = now_ms - at
-        return max(0.0, requests - 2.0 * math.sqrt(requests)) * 1_000 / since_ms if since_ms else 0.0
+        return requests * 1_000 / since_ms if since_ms else 0.0, requests
 
     def _forecast(self, now_ms: float, asked: float) -> None:
         minute = int(now_ms // MINUTE_MS)

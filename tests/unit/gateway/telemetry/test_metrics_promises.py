@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
+from gateway.destination.lanes import Demand
 from gateway.request.entry import Adoption
-from gateway.telemetry.answer_metrics import count_answer
+from gateway.telemetry.answer_metrics import count_answer, count_judged
 from gateway.telemetry.attainment import Attainment, attainment, is_late
 from shared.wire.deadline import Deadline
 from shared.wire.outcome import Response, Timings
@@ -89,6 +90,30 @@ def test_an_answer_is_counted_with_its_promise_and_an_adopted_one_without() -> N
     entry.adoption = Adoption(latest_unix_ms=0.0)
     count_answer(entry, response(total_ms=1_300.0))
     assert value("replyline_gateway_late_terminals_total") == late + 1
+
+
+@pytest.mark.parametrize(
+    ("told", "fallback", "counts"),
+    [
+        (response(), None, (1, 1)),
+        (response(300.0), None, (1, 0)),
+        *((response(source="faq"), why, (1, 0)) for why in ("infeasible", "breaker", "share", "deadline", "silent")),
+        *((response(source="faq"), why, (0, 0)) for why in ("held", "memory", "worker", "broker")),
+        (response(status="failed", reason="internal"), None, (0, 0)),
+        (response(status="cancelled", reason="client"), None, (0, 0)),
+    ],
+)
+def test_an_autoscaler_is_told_only_what_more_workers_could_have_changed(
+    told: Response, fallback: Any, counts: tuple[int, int]
+) -> None:
+    entry, demand = make_entry(soft=200, hard=1_000), Demand()
+    count_judged(entry, told, demand)
+    assert demand.asked() == {}, "no lane was asked"
+    entry.answer.admitted_unix_ms = RECEIVED
+    entry.answer.fallback, entry.answer.stood_in = fallback, fallback is not None
+    count_judged(entry, told, demand)
+    asked = demand.asked().get("champion", {}).get("short")
+    assert counts == ((asked.judged, asked.in_time) if asked else (0, 0))
 
 
 def test_padding_is_the_difference_to_equal_rows() -> None:

@@ -6,15 +6,16 @@ import msgspec
 import pytest
 
 from gateway.destination.fleet import Fleet
+from ops.scaling.autoscale.basis import Basis
 from ops.scaling.autoscale.building import measure_of
 from ops.scaling.autoscale.commands import RunOptions
 from ops.scaling.autoscale.evidence import Evidence, Pool
 from ops.scaling.autoscale.scaler import Seen
-from shared.process.clock import wire_unix_ms
 from shared.settings import Settings
 from shared.wire.codec import decode_report, decode_scaling
 from shared.wire.messages import PricedMessage, WorkerReport
 from shared.wire.scaling import Asked, DemandReport, ScalingRecord
+from shared.wire.step_law import StepLaw
 from tests.support.builders.gateway import report
 
 NOW, SECOND = 1_000_000.0, 1_000.0
@@ -164,8 +165,65 @@ def test_a_worker_that_has_answered_nothing_has_no_price_at_any_reader() -> None
 
 
 def test_a_pool_that_has_answered_nothing_is_sized_as_a_measured_cpu() -> None:
-    """It reports no slots either."""
-    evidence, now = Evidence(Pool()), wire_unix_ms()
-    evidence.hear_worker("w1", decode_report(through_the_log(worker("w1", slots=0))), now)
-    evidence.seen(now, expected=None, lag=0)
-    assert 0.0 < measure_of(Settings(), RunOptions())(evidence).carries < 1.0
+    """It reports no slots either, and a law by which nothing takes time."""
+    evidence = Evidence(Pool())
+    evidence.hear_worker("w1", decode_report(through_the_log(worker("w1", slots=0, law=StepLaw()))), NOW)
+    assert evidence.basis(NOW) == Basis()
+    assert 0.0 < measure_of(Settings(), RunOptions())(evidence.basis(NOW)).carries < 1.0
+
+
+def test_the_basis_is_the_worker_in_the_middle_and_the_mix_of_the_lane() -> None:
+    evidence = Evidence(Pool(buckets=("short", "long")))
+    for number, ms in enumerate((9.0, 1.0, 3.0)):
+        law = StepLaw(decode_ms=ms, prefill_ms_per_token=1.0)
+        report_ = worker(f"w{number}", buckets=("short", "long"), slots=4 * number, law=law)
+        evidence.hear_worker(f"w{number}", report_, NOW)
+    counts = {"champion": {"short": Asked(30), "long": Asked(10), "medium": Asked(99)}, "light": {"long": Asked(9)}}
+    hear(evidence, (0, msgspec.structs.replace(asked(0, 0, 0.0), asked=counts)))
+    basis = evidence.basis(NOW)
+    assert (basis.law and basis.law.decode_ms, basis.slots) == (3.0, 8)
+    assert basis.parts == {"short": 0.75, "long": 0.25}
+
+
+def test_a_worker_that_comes_long_after_a_growth_is_no_cold_start() -> None:
+    """One of two wanted workers never came; nine hours later a pod is replaced."""
+    evidence = Evidence(Pool())
+    evidence.change(1, 3, NOW)
+    evidence.hear_worker("w2", worker("w2"), NOW + 60 * SECOND)
+    later = NOW + 9 * 3_600 * SECOND
+    assert evidence.seen(later, expected=None, lag=0).loading == 0
+    evidence.hear_worker("w4", worker("w4"), later)
+    assert list(evidence.cold_starts_ms) == [60 * SECOND]
+
+
+def test_pools_of_one_lane_share_its_demand_by_their_workers() -> None:
+    """Each of three zones has a pool of the same lane and lengths; a worker of no pool is everybody's."""
+    zones = {name: Evidence(Pool(name=name)) for name in ("a", "b", "c")}
+    workers = {f"w-{zone}-{number}": zone for zone, count in (("a", 1), ("b", 3)) for number in range(count)}
+    for evidence in zones.values():
+        hear(evidence, *steady(until_s=60, per_s=80))
+        for name, zone in workers.items():
+            evidence.hear_worker(name, worker(name, pool=zone), NOW + 60 * SECOND)
+    now = {name: seen(evidence, 60) for name, evidence in zones.items()}
+    assert {name: each.found for name, each in now.items()} == {"a": 1, "b": 3, "c": None}
+    assert now["a"].asked == pytest.approx(1.0)
+    assert now["b"].asked == pytest.approx(3.0)
+    assert now["c"].asked == 0.0
+    zones["a"].hear_worker("w", worker("w"), NOW + 60 * SECOND)
+    assert seen(zones["a"], 60).found == 2
+    assert seen(zones["a"], 64).asked == pytest.approx(4.0), "the others are silent: all of it is this pool's"
+
+
+def test_answers_in_time_are_those_of_the_last_minute_of_all_gateways() -> None:
+    evidence = Evidence(Pool())
+    for at_s in range(0, 121, 5):
+        for gateway, late in (("g0", 0), ("g1", 1)):
+            judged = 1_000 + at_s * 10
+            one = Asked(judged, judged * 50.0, judged=judged, in_time=judged - late * at_s)
+            report_ = msgspec.structs.replace(asked(at_s, 0, 0.0, gateway=gateway), asked={"champion": {"long": one}})
+            hear(evidence, (at_s, report_))
+    now = seen(evidence, 120)
+    assert (now.judged, now.in_time) == (1_200, 1_140)
+    silent = Evidence(Pool())
+    hear(silent, *steady(until_s=60))
+    assert (seen(silent, 60).judged, seen(silent, 60).in_time) == (0, 0), "releases before these counts"

@@ -12,7 +12,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from ops.scaling.autoscale.autoscaler import Autoscaler
+from ops.scaling.autoscale.autoscaler import Autoscaler, _decoded
+from ops.scaling.autoscale.basis import Basis
 from ops.scaling.autoscale.capacity import Capacity
 from ops.scaling.autoscale.deletion_costs import DeletionCosts, ranked
 from ops.scaling.autoscale.evidence import Evidence, Pool
@@ -20,7 +21,9 @@ from ops.scaling.autoscale.local_workers import LocalWorkers
 from ops.scaling.autoscale.policy import Past, Sizing
 from shared.errors import SettingsError
 from shared.settings.kafka import KafkaSettings
+from shared.wire.codec import msgpack_encode
 from shared.wire.messages import WorkerReport
+from shared.wire.scaling import ScalingRecord
 from tests.support.builders.gateway import report
 from tests.support.certificates import Authority
 from tests.support.servers.called_server import Call, CalledServer, Reply
@@ -141,7 +144,7 @@ async def test_the_leader_that_ends_leaves_its_group_before_its_workers_drain() 
 async def test_workers_too_slow_for_the_goal_are_still_sized() -> None:
     """The records of chat.scaling keep their times: the next start would end likewise."""
 
-    def measure(_: Evidence) -> Capacity:
+    def measure(_: Basis) -> Capacity:
         raise SettingsError("even at a twentieth of a worker's capacity too few come in time")
 
     async def num_partitions(_: str) -> int:
@@ -162,6 +165,16 @@ async def test_workers_too_slow_for_the_goal_are_still_sized() -> None:
     )
     scaler = await autoscaler._size(Past())
     assert (scaler.sizing.carries, scaler.sizing.most) == (0.5, 24)
+
+
+def test_a_record_of_the_future_binds_no_later_leader() -> None:
+    def record(unix_ms: int) -> bytes:
+        return msgpack_encode(
+            ScalingRecord(pool="main", unix_ms=unix_ms, kind="minute", wanted=1, found=1, reason="test")
+        )
+
+    values = [record(1_000), b"broken", record(2**50), record(30_000)]
+    assert [each.unix_ms for each in _decoded(values, 20_000.0)] == [1_000, 30_000]
 
 
 COST = "controller.kubernetes.io/pod-deletion-cost"
@@ -186,6 +199,7 @@ def test_only_the_least_busy_pods_that_are_to_go_have_a_cost() -> None:
     assert ranked(live, 3) == {"b": -4, "d": -4, "a": -3}
     assert ranked(live, 4)["c"] == -1
     assert ranked(live, 0) == ranked(live, -1) == {}
+    assert ranked({"w-1-cut-0a1b2c3d4e5f": report("w-1-cut-0a1b2c3d4e5f", host="e")}, 1) == {"e": -1}
     assert ranked(live, 1, marked={"d"}) == {"d": -4}, "one request more or less marks no other pod"
     assert ranked(pods(a=1, b=2), 1, marked={"b"}) == {"a": -4}
 
