@@ -1,6 +1,6 @@
 """A client of Replyline's gateways: `AsyncReplyline`, and `Replyline` for code without an event loop.
 
-`ops/setup/packages` builds it, with the wire's messages, as the package `replyline_client`.
+`ops/setup/packages` builds it, together with the wire messages, as the package `replyline_client`.
 """
 
 from shared.client.blocking import Replyline

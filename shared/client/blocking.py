@@ -1,5 +1,4 @@
-"""The same conversation for code without an event loop. A separate thread runs one, and answers the gateway's pings
-between calls."""
+"""The client for code without an event loop. A background thread runs one, so pings are answered between calls too."""
 
 import asyncio
 import threading
@@ -29,7 +28,7 @@ async def _next(events: AsyncIterator[AnswerEvent]) -> AnswerEvent | None:
 
 
 class Replyline:
-    """One conversation, as `AsyncReplyline` has it. Use as a context manager."""
+    """One conversation, with the methods of `AsyncReplyline` as blocking calls. Use as a context manager."""
 
     def __init__(
         self,
@@ -47,7 +46,12 @@ class Replyline:
         )
 
     def __enter__(self) -> Self:
-        """Connect. Raises `ConnectFailed`, and `SettingsError` for an invalid address."""
+        """Connect.
+
+        Raises:
+            ConnectFailed: no gateway answers.
+            SettingsError: an address is invalid.
+        """
         self._thread.start()
         try:
             self._run(self._client.__aenter__())
@@ -66,12 +70,18 @@ class Replyline:
 
     @property
     def session(self) -> SessionCreated | None:
-        """Return what the gateway said of the session: its id, its limits."""
+        """Return what the gateway sent about the session: its id and its limits."""
         return self._client.session
 
     def ask(self, question: str | ResponseCreate) -> Iterator[AnswerEvent]:
-        """Yield the events of one answer, until its `ResponseDone`. A second `ResponseCreated` says that the text comes
-        otherwise, from its beginning. Raises `Refused`, and `ConnectFailed` when the connection ends first."""
+        """Yield the events of one answer up to its `ResponseDone`.
+
+        A second `ResponseCreated` means that the answer starts again with another text.
+
+        Raises:
+            Refused: the gateway refused the question.
+            ConnectFailed: the connection was lost for good before the answer ended.
+        """
         events = self._client.ask(question)
         try:
             while (event := self._run(_next(events))) is not None:
@@ -81,15 +91,15 @@ class Replyline:
             raise
 
     def answer(self, question: str | ResponseCreate) -> Response:
-        """Return a whole answer. Raises as `ask` does."""
+        """Return a whole answer. Raises what `ask` raises."""
         return self._run(self._client.answer(question))
 
     def cancel(self, event_id: str) -> None:
-        """Stop an answer: its `ResponseDone` says "cancelled", unless it has ended already."""
+        """Stop an answer. Its `ResponseDone` then has the status "cancelled", unless it had already ended."""
         self._run(self._client.cancel(event_id))
 
     def hand_off(self, language: Language = "en") -> HandoffCreated:
-        """Ask for a person. Raises as `ask` does."""
+        """Ask for a person. Raises what `ask` raises."""
         return self._run(self._client.hand_off(language))
 
     def rate(
@@ -100,18 +110,18 @@ class Replyline:
         resolved: bool | None = None,
         reason: RatingReason | None = None,
     ) -> FeedbackRecorded:
-        """Rate an answer: the last rating counts, whole. Raises as `ask` does."""
+        """Rate an answer; this replaces an earlier rating. Raises what `ask` raises."""
         return self._run(self._client.rate(response_id, rating, resolved=resolved, reason=reason))
 
     def erase(self) -> None:
-        """Erase the conversation. Raises as `ask` does: then it is not erased."""
+        """Erase the conversation. Raises what `ask` raises; after an error it may not be erased."""
         self._run(self._client.erase())
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
-        except BaseException:  # Ctrl-C, while it is waited for
+        except BaseException:  # for example Ctrl-C while waiting
             future.cancel()
             raise
 

@@ -1,9 +1,10 @@
 """A conversation with a gateway over its WebSocket.
 
-With patience it outlives its socket: it reconnects to the next of its addresses with the session's last cursor, and its
-answers go on. It sends a question again, by its `event_id`, if that was not confirmed or cannot be resumed. If it has
-something to ask, it leaves a gateway that goes away immediately, else after the time that the gateway gave. It replaces
-a connection that stays silent for 2.5 s after a message, or for two heartbeats.
+If `patience_s` is above 0, the conversation survives its socket: the client reconnects to the next of its addresses
+with the session's last cursor, and its answers continue. It sends a question again, with the same `event_id`, if the
+question was not confirmed or cannot be resumed. When a gateway announces that it closes, the client reconnects
+immediately if it has a question, else after the announced time. It replaces a connection that is silent for 2.5 s after
+a message was sent, or for two heartbeats.
 """
 
 import asyncio
@@ -52,25 +53,25 @@ _Heard = HandoffCreated | FeedbackRecorded | SessionDeleted
 
 _FIRST_WAIT_S: Final = 0.1
 _LONGEST_WAIT_S: Final = 2.0
-# A gateway that goes sends all its clients away together: those that have something to ask come back within this.
+# A closing gateway disconnects all its clients together; those that have a question reconnect within this time, spread.
 _AT_ONCE_S: Final = 0.2
 _SILENCE_S: Final = 2.5  # a gateway confirms a question within milliseconds
 
 
 @dataclass(slots=True)
 class _Question:
-    """One that has no end yet."""
+    """A question whose answer has not ended."""
 
     request: ResponseCreate
     events: asyncio.Queue[AnswerEvent | ReplylineError] = field(default_factory=asyncio.Queue)
     telling: Telling = field(default_factory=Telling)
     cancelled: bool = False
-    refused: bool = False  # once, by an error that named no question
+    refused: bool = False  # refused once, by an error that named no question
 
 
 @dataclass(slots=True)
 class _Told:
-    """A message from the server that is no part of an answer."""
+    """A message that is not part of an answer, and the future of the gateway's response to it."""
 
     message: HandoffRequest | Feedback | SessionDelete
     answer: asyncio.Future[_Heard] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
@@ -79,8 +80,15 @@ class _Told:
 class AsyncReplyline:
     """One conversation; several questions may be in flight. Use as an async context manager.
 
-    `url` and `others` are the addresses of interchangeable gateways. For `patience_s` a lost connection is
-    tried again, at one after the other. A `token` may be a function, which is called at each connect."""
+    Args:
+        url: the address of a gateway.
+        others: addresses of other gateways that serve the same conversations.
+        codec: the WebSocket subprotocol.
+        token: the client's token, or a function that is called for it at each connect.
+        session_id: the conversation to continue; None to start one.
+        patience_s: how long to retry a lost connection, over all addresses.
+        consent: the customer's consent, sent at each connect.
+    """
 
     def __init__(
         self,
@@ -95,7 +103,7 @@ class AsyncReplyline:
         self._patience_s = patience_s
         self._consent = consent
         self._cursor: str | None = None
-        self._cursor_s = 0.0  # when it came
+        self._cursor_s = 0.0  # when it was received
         self._away_s: float | None = None
         self._silence_s = _SILENCE_S
         self._asked = asyncio.Event()
@@ -107,15 +115,19 @@ class AsyncReplyline:
         self._socket: Socket | None = None
         self._waiting: dict[str, _Question] = {}
         self._event_of: dict[str, str] = {}
-        self._told: dict[str | None, _Told] = {}  # by its event_id; `session.delete` has none
+        self._told: dict[str | None, _Told] = {}  # by event_id; `session.delete` has none
         self._lost_because = "not open"
         self._reading: asyncio.Task[None] | None = None
-        self.session: SessionCreated | None = None  # what the gateway said of it: its id, its limits
+        self.session: SessionCreated | None = None  # what the gateway sent about the session: its id and its limits
         self.handoff: HandoffCreated | None = None
 
     async def __aenter__(self) -> Self:
-        """Connect to the first gateway that answers. Raises `ConnectFailed`, and `SettingsError` for an invalid
-        address."""
+        """Connect to the first gateway that answers.
+
+        Raises:
+            ConnectFailed: no gateway answers.
+            SettingsError: an address is invalid.
+        """
         for url in self._urls:
             address_of(url)
         for left in reversed(range(len(self._urls))):
@@ -134,7 +146,11 @@ class AsyncReplyline:
         return self._urls[self._at % len(self._urls)]
 
     async def _open(self) -> None:
-        """Open a socket. Raises `ConnectFailed`."""
+        """Open a socket.
+
+        Raises:
+            ConnectFailed: the gateway does not answer or refuses the session.
+        """
         self._socket = await Socket.open(self._url, self._codec, self._hello())
         self.session = self._socket.session
 
@@ -165,15 +181,21 @@ class AsyncReplyline:
             await self._socket.close()
 
     async def send(self, message: Message) -> None:
-        """Send a message. With patience, replace the connection unless some frame follows soon."""
+        """Send a message. With patience, replace the connection unless the gateway sends some frame soon."""
         assert self._socket is not None, "send before connect"
         await self._socket.send(message)
         if self._patience_s and not isinstance(message, Pong):
             self._socket.expect_frame(self._silence_s)
 
     async def ask(self, question: str | ResponseCreate) -> AsyncGenerator[AnswerEvent, None]:
-        """Yield the events of one answer, until its `ResponseDone`. After a second `ResponseCreated` another text comes
-        from its beginning. Raises `Refused`, and `ConnectFailed` if the connection ends for good before that."""
+        """Yield the events of one answer up to its `ResponseDone`.
+
+        A second `ResponseCreated` means that the answer starts again with another text.
+
+        Raises:
+            Refused: the gateway refused the question.
+            ConnectFailed: the connection was lost for good before the answer ended.
+        """
         request = ResponseCreate(event_id=new_event_id(), input=question) if isinstance(question, str) else question
         waiting = self._waiting[request.event_id] = _Question(request)
         try:
@@ -189,13 +211,13 @@ class AsyncReplyline:
             self._waiting.pop(request.event_id, None)
 
     async def answer(self, question: str | ResponseCreate) -> Response:
-        """Return a whole answer. Raises as `ask` does."""
+        """Return a whole answer. Raises what `ask` raises."""
         *_, done = [event async for event in self.ask(question)]
         assert isinstance(done, ResponseDone), "an answer without its end"
         return done.response
 
     async def _ask(self, question: _Question) -> None:
-        """Send a question, or leave a gateway that goes away. The reading task sends it again on another connection."""
+        """Send a question, or disconnect from a closing gateway. The reading task sends it again after reconnecting."""
         if self._reading is None or self._reading.done():
             question.events.put_nowait(self._lost())
             return
@@ -212,13 +234,13 @@ class AsyncReplyline:
             self._socket.hang_up()
 
     async def cancel(self, event_id: str) -> None:
-        """Stop an answer: its `ResponseDone` says "cancelled", unless it has ended already."""
+        """Stop an answer. Its `ResponseDone` then has the status "cancelled", unless it had already ended."""
         if event_id in self._waiting:
-            self._waiting[event_id].cancelled = True  # said again to the gateway that it comes back to
+            self._waiting[event_id].cancelled = True  # sent again after a reconnect
         await self.send(ResponseCancel(target_event_id=event_id))
 
     async def hand_off(self, language: Language = "en") -> HandoffCreated:
-        """Ask for a person. Raises as `ask` does."""
+        """Ask for a person. Raises what `ask` raises."""
         request = HandoffRequest(event_id=new_event_id(), language=language)
         heard = await self._answer_to(request, request.event_id)
         assert isinstance(heard, HandoffCreated)
@@ -232,7 +254,7 @@ class AsyncReplyline:
         resolved: bool | None = None,
         reason: RatingReason | None = None,
     ) -> FeedbackRecorded:
-        """Rate an answer: the last rating counts, whole. Raises as `ask` does."""
+        """Rate an answer; this replaces an earlier rating. Raises what `ask` raises."""
         event_id = new_event_id()
         rated = Feedback(event_id=event_id, response_id=response_id, rating=rating, resolved=resolved, reason=reason)
         heard = await self._answer_to(rated, event_id)
@@ -240,7 +262,8 @@ class AsyncReplyline:
         return heard
 
     async def erase(self) -> None:
-        """Erase the conversation, one call at a time. Raises as `ask` does: then it is not erased."""
+        """Erase the conversation. Only one call may run at a time. Raises what `ask` raises; after an error it may
+        not be erased."""
         assert None not in self._told, "the conversation is being erased already"
         await self._answer_to(SessionDelete(), None)
 
@@ -261,7 +284,7 @@ class AsyncReplyline:
     def _cared(self, event: HandoffCreated | FeedbackRecorded) -> None:
         if isinstance(event, HandoffCreated):
             self.handoff = event
-        if event.event_id is not None:  # else it answers no request
+        if event.event_id is not None:  # otherwise it is not the answer to a request
             self._settle(event, event.event_id)
 
     def _settle(self, heard: _Heard | Refused, event_id: str | None) -> None:
@@ -274,7 +297,7 @@ class AsyncReplyline:
             told.answer.set_result(heard)
 
     def _lost(self) -> ConnectFailed:
-        return ConnectFailed(f"the connection to {self._url} has ended: {self._lost_because}")
+        return ConnectFailed(f"the connection to {self._url} was lost: {self._lost_because}")
 
     async def _read(self) -> None:
         """Read until the connection is lost for good; then every waiting call raises `ConnectFailed`."""
@@ -304,7 +327,7 @@ class AsyncReplyline:
         loop = asyncio.get_running_loop()
         until, wait_s, told_s = loop.time() + self._patience_s, _FIRST_WAIT_S, self._away_s
         self._away_s = None
-        self._silence_s *= 2  # until a question is confirmed: a gateway may be slow
+        self._silence_s *= 2  # doubled until a question is confirmed, because the gateway may be slow
         self._at += 1
         if told_s is not None and self._patience_s:
             await self._stay_away(min(told_s, self._patience_s))
@@ -329,7 +352,7 @@ class AsyncReplyline:
         return False
 
     async def _stay_away(self, told_s: float) -> None:
-        """Wait as long as the gateway said, or until there is something to ask."""
+        """Wait the time that the gateway announced, or until there is something to send."""
         self._asked.clear()
         if not (self._waiting or self._told):
             with suppress(TimeoutError):
@@ -365,7 +388,7 @@ class AsyncReplyline:
     async def _refused(self, message: ErrorEvent) -> None:
         if message.error.code == "shutting_down" and self._patience_s:
             self._away_s = self._away_s or 0.0
-            self._hang_up()  # another gateway is asked
+            self._hang_up()  # reconnect to another gateway
             return
         refused = Refused(message.error)
         self._settle(refused, message.event_id)
@@ -375,8 +398,10 @@ class AsyncReplyline:
             await self._unreadable(refused)
 
     async def _unreadable(self, refused: Refused) -> None:
-        """Handle an error without an event_id: the gateway could not read some message. Send the oldest unconfirmed
-        question again, which does no harm; if that fails too, the error ends it."""
+        """Handle an error without an event_id, which means that the gateway could not decode a message.
+
+        Send the oldest unconfirmed question again, which is harmless; if it fails a second time, the error ends it.
+        """
         question = next((each for each in self._waiting.values() if each.telling.created is None), None)
         if question is not None and question.refused:
             question.events.put_nowait(refused)

@@ -1,4 +1,4 @@
-"""One WebSocket to a gateway, from its `session.created` to its end."""
+"""One WebSocket to a gateway, from `session.created` to its close."""
 
 import asyncio
 import json
@@ -21,26 +21,35 @@ from shared.wire.messages import ErrorEvent, ServerMessage, SessionCreated, Sess
 from shared.wire.outcome import Message
 
 _OPEN_S: Final = 10.0
-# On top of two heartbeats: the gateway checks once a second whether one is due, and its machine may be busy.
+# Added to two heartbeats: the gateway checks once a second whether a heartbeat is due, and its machine may be busy.
 _SLACK_S: Final = 5.0
 _TERMINAL: Final = (1009, *range(4500, 4600))
 
 
 class Socket:
-    """An open one. `session` is what the gateway said of it; `lost_because` is known once `receive` has said None."""
+    """An open WebSocket.
+
+    Attributes:
+        session: the gateway's `session.created`.
+        lost_because: why the socket closed; known once `receive` has returned None.
+    """
 
     def __init__(self, connection: ClientConnection, codec: Codec[ServerMessage], session: SessionCreated) -> None:
         self._connection = connection
         self._codec = codec
         self.session = session
         self.lost_because = "not lost"
-        self._give_up_at = math.inf  # by the event loop's clock
-        self._silence_s = math.inf  # what that allows
+        self._give_up_at = math.inf  # time on the event loop's clock
+        self._silence_s = math.inf  # the silence that this time allows
         self._reading: asyncio.Timeout | None = None
 
     @classmethod
     async def open(cls, url: str, codec: Codec[ServerMessage], hello: SessionStart) -> Self:
-        """Open one; the connection of a try that fails is closed. Raises `ConnectFailed`."""
+        """Open a WebSocket and start a session. A failed attempt leaves no connection open.
+
+        Raises:
+            ConnectFailed: the gateway does not answer or refuses the session.
+        """
         with ExitStack() as failing:
             try:
                 async with asyncio.timeout(_OPEN_S):
@@ -54,12 +63,12 @@ class Socket:
                         proxy=None,
                     )
                     failing.callback(connection.transport.abort)
-                    with suppress(ConnectionClosed):  # why it is closed is to be read
+                    with suppress(ConnectionClosed):  # `recv` reports why it was closed
                         await connection.send(_encode(codec, hello), text=codec.is_text)
                     first = await connection.recv()
             except TimeoutError as error:
                 raise ConnectFailed(f"{url} did not answer within {_OPEN_S:g} s; is it up?") from error
-            except InvalidStatus as error:  # something else, or a gateway at another path
+            except InvalidStatus as error:  # another server, or a gateway at another path
                 raise ConnectFailed(f"cannot connect to {url}: {error}; a gateway is at ws://HOST:PORT/ws") from error
             except (OSError, InvalidURI, InvalidHandshake, ConnectionClosed) as error:
                 raise no_connection(url, error) from error
@@ -68,12 +77,12 @@ class Socket:
             return opened
 
     async def send(self, message: Message) -> None:
-        """Send a message; one that is lost with the socket is said by `receive`."""
+        """Send a message. If the socket is closed, the next `receive` reports it."""
         with suppress(ConnectionClosed):
             await self._connection.send(_encode(self._codec, message), text=self._codec.is_text)
 
     def expect_frame(self, within_s: float) -> None:
-        """Have `receive` give the socket up unless a frame arrives within `within_s` seconds."""
+        """Make `receive` close the socket unless a frame arrives within `within_s` seconds."""
         give_up_at = asyncio.get_running_loop().time() + within_s
         if give_up_at < self._give_up_at:
             self._give_up_at, self._silence_s = give_up_at, within_s
@@ -81,8 +90,13 @@ class Socket:
             self._reading.reschedule(self._give_up_at)
 
     async def receive(self) -> ServerMessage | None:
-        """Return the next message. Return None if the socket is closed, or if nothing arrives for two heartbeats and a
-        little, or in the time that `expect_frame` gave."""
+        """Return the next message.
+
+        Returns:
+            None if the socket is closed, or if nothing arrives within two heartbeats plus a margin, or within the time
+            that
+            `expect_frame` set.
+        """
         self.expect_frame(2 * self.session.heartbeat_s + _SLACK_S)
         try:
             async with asyncio.timeout_at(self._give_up_at) as self._reading:
@@ -90,9 +104,9 @@ class Socket:
             self._give_up_at = math.inf
             return self._codec.decode(received)
         except TimeoutError:
-            self.lost_because = f"nothing was heard for {self._silence_s:g} s"
+            self.lost_because = f"nothing was received for {self._silence_s:g} s"
         except msgspec.DecodeError:
-            self.lost_because = f"it does not speak {self._codec.name}"
+            self.lost_because = f"it does not use {self._codec.name}"
         except ConnectionClosed:
             closed = self._connection
             self.lost_because = f"{closed.close_code} {closed.close_reason or ''}".strip()
@@ -102,7 +116,7 @@ class Socket:
         return None
 
     def hang_up(self) -> None:
-        """Without waiting for what is still on its way: the cursor says what has arrived."""
+        """Close without waiting for messages under way; the cursor records what has arrived."""
         self._connection.transport.abort()
 
     async def close(self) -> None:
@@ -110,12 +124,12 @@ class Socket:
 
     @property
     def is_final(self) -> bool:
-        """Return whether it was closed by a gateway that is not to be asked again."""
+        """Return whether a gateway closed it with a code after which a reconnect is useless."""
         return self._connection.close_code in _TERMINAL
 
 
 def _encode(codec: Codec[ServerMessage], message: Message) -> bytes:
-    """Encode a message. U+FFFD replaces halves of characters, which UTF-8 cannot carry."""
+    """Encode a message. U+FFFD replaces unpaired surrogates, which UTF-8 cannot encode."""
     try:
         return codec.encode(message)
     except UnicodeEncodeError:
@@ -123,7 +137,11 @@ def _encode(codec: Codec[ServerMessage], message: Message) -> bytes:
 
 
 def _session_of(url: str, codec: Codec[ServerMessage], first: bytes | str) -> SessionCreated:
-    """Read the first message, `session.created`. Raises `ConnectFailed` for any other."""
+    """Read the first message, `session.created`.
+
+    Raises:
+        ConnectFailed: it is another message.
+    """
     with suppress(msgspec.DecodeError):
         message = codec.decode(first)
         if isinstance(message, ErrorEvent):
@@ -132,19 +150,23 @@ def _session_of(url: str, codec: Codec[ServerMessage], first: bytes | str) -> Se
             raise failed
         if isinstance(message, SessionCreated):
             return message
-    raise ConnectFailed(f"{url} does not speak {codec.name}")
+    raise ConnectFailed(f"{url} does not use {codec.name}")
 
 
 def no_connection(url: str, error: Exception) -> ConnectFailed:
-    """Return the error of an address to which no connection was made, with what to do."""
+    """Return the error for an address that cannot be connected, with what to do."""
     remedy = "check the host's name" if isinstance(error, gaierror) else "is it up? (replyline up)"
     return ConnectFailed(f"cannot connect to {url}: {error or 'no answer'}; {remedy}")
 
 
 def address_of(url: str) -> WebSocketURI:
-    """Return the parts of a WebSocket address. Raises `SettingsError` if it is invalid."""
+    """Return the parts of a WebSocket address.
+
+    Raises:
+        SettingsError: it is invalid.
+    """
     try:
         return parse_uri(url)
-    except (InvalidURI, ValueError) as error:  # ValueError: a port that is no number, or too large
+    except (InvalidURI, ValueError) as error:  # ValueError: the port is not a number, or too large
         wrong = error.msg if isinstance(error, InvalidURI) else error
-        raise SettingsError(f"{url} is no gateway's address: {wrong}; write ws://host:port/ws") from None
+        raise SettingsError(f"{url} is not a gateway's address: {wrong}; write ws://host:port/ws") from None

@@ -1,5 +1,8 @@
-"""An answer as its client hears it: a gateway may tell it again from its beginning, and then with other words, as where
-another one has answered anew (docs/protocol.md, "Coming back"). Pure."""
+"""Assemble an answer from its events. Pure.
+
+A gateway may send an answer again from its beginning, even with another text if another gateway has answered the
+question again (docs/protocol.md, "Coming back").
+"""
 
 from dataclasses import dataclass
 
@@ -17,7 +20,7 @@ class ConnectFailed(ReplylineError):  # noqa: N818 - what happened, not a kind o
 
 
 class Refused(ReplylineError):  # noqa: N818 - what happened, not a kind of error
-    """The gateway's refusal of a question, or of anything else; `detail` is what it says (docs/protocol.md)."""
+    """The gateway refused a question or another message; `detail` says why (docs/protocol.md)."""
 
     def __init__(self, detail: ErrorDetail) -> None:
         super().__init__(f"{detail.code}: {detail.message}")
@@ -31,16 +34,24 @@ AnswerEvent = ResponseCreated | ResponseDelta | ResponseDone
 
 @dataclass(slots=True)
 class Telling:
-    """`told`: the text since its last beginning. `shown`: what was handed out since the last `ResponseCreated` that
-    was."""
+    """An answer's text as received and as passed on.
+
+    Attributes:
+        told: the text received since the answer last began.
+        shown: the text passed on since the last `ResponseCreated` that was passed on.
+    """
 
     created: ResponseCreated | None = None
     told: str = ""
     shown: str = ""
 
     def take(self, event: AnswerEvent) -> list[AnswerEvent]:
-        """Return the events that a message adds. One `ResponseCreated` comes first; another says that the text is
-        another from its beginning, and that what was handed out before is void."""
+        """Return the events to pass on for a received event.
+
+        The first `ResponseCreated` is passed on; a later one only if the text differs, and then the text passed on
+        before is
+        void.
+        """
         match event:
             case ResponseCreated():
                 return self._begin(event)
@@ -55,7 +66,7 @@ class Telling:
         return [event] if first else []
 
     def _grow(self, event: ResponseDelta) -> list[AnswerEvent]:
-        """Only what is new; all of it where it is no longer what was shown."""
+        """Return the new part of the text, or the whole text if it differs from what was passed on."""
         if self.shown.startswith(self.told):
             return []
         void = not self.told.startswith(self.shown)
@@ -65,7 +76,7 @@ class Telling:
         return [*begun, msgspec.structs.replace(event, offset=offset, delta=self.told[offset:])]
 
     def _shorten(self, event: ResponseDone) -> list[AnswerEvent]:
-        """Return the events of an answer that ends before it has reached all that was shown."""
+        """Return the events of an answer that ends with less text than was passed on."""
         if self.told == self.shown or self.created is None:
             return []
         self.shown = self.told

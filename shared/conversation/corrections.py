@@ -1,5 +1,7 @@
-"""The answers that a customer has rated bad, for the person who corrects them: kept only with the customer's consent to
-training, and erased with the conversation. Pure."""
+"""Answers that customers rated bad, for the person who corrects them. Pure.
+
+They are stored only with the customer's consent to training, and are erased with the conversation.
+"""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -19,8 +21,13 @@ _CLOCK_SKEW_MS: Final = 5_000
 
 
 class BadAnswer(Struct, frozen=True, kw_only=True):
-    """A question and the answer that did not help. `source` is a digest of the rating's source, `revision` the version
-    that wrote it, `entries` the ids of the FAQ entries that it was answered from."""
+    """A question and the answer that did not help.
+
+    Attributes:
+        source: a digest of the rating's source.
+        revision: the version that wrote the answer.
+        entries: ids of the FAQ entries that the answer is based on.
+    """
 
     response_id: str
     question: str
@@ -46,7 +53,7 @@ def bad_answer(turn: Turn, *, source: str, reason: RatingReason | None, now_unix
 
 
 def with_one_more(kept: Iterable[BadAnswer], new: BadAnswer) -> tuple[BadAnswer, ...]:
-    """Return a session's last bad answers: the last rating of an answer counts."""
+    """Return a session's last bad answers with a new one added; an earlier rating of the same answer is replaced."""
     return (*without(kept, new.response_id), new)[-MAX_OF_A_SESSION:]
 
 
@@ -55,8 +62,11 @@ def without(kept: Iterable[BadAnswer], response_id: str) -> tuple[BadAnswer, ...
 
 
 def source_of(session: SessionKey, subject: str, network: str = "") -> str:
-    """Return the digest of a rating's source: a token's subject; without one the client's network, however many
-    conversations it opens; without both the conversation."""
+    """Return a digest of the rating's source.
+
+    The source is the token's subject, else the client's network regardless of the number of conversations, else the
+    conversation.
+    """
     source = f"{session.tenant}\0{subject}" if subject else f"{session.tenant}\0\0{network}"
     if not (subject or network):
         return session.digest
@@ -64,8 +74,13 @@ def source_of(session: SessionKey, subject: str, network: str = "") -> str:
 
 
 def must_go(forgotten: Mapping[str, int], people: Iterable[str], copied_unix_ms: float) -> bool:
-    """Return whether a copy of what these conversations held at that time may no longer be kept. `forgotten`: digest →
-    the moment until which all of it goes, by a gateway's clock."""
+    """Return whether a copy of these conversations' content must be deleted.
+
+    Args:
+        forgotten: by conversation digest, the time before which all content must go, on a gateway's clock.
+        people: digests of the conversations.
+        copied_unix_ms: when the copy was made.
+    """
     return any(forgotten.get(person, -math.inf) + _CLOCK_SKEW_MS >= copied_unix_ms for person in people)
 
 

@@ -1,5 +1,7 @@
-"""Keep the open hand-off of each conversation in Redis until it is resolved or expires. A cache: without it a customer
-may be handed over twice."""
+"""Store each conversation's open hand-off in Redis until it is resolved or expires.
+
+This is a cache: without it a customer may be handed over twice.
+"""
 
 from shared.conversation.handoffs import Handoff, decode_handoff
 from shared.conversation.session_value import SessionValue
@@ -10,26 +12,26 @@ from shared.wire.session_key import SessionKey
 
 
 class HandoffStore:
-    """Each method raises `StoreUnavailable` where Redis does not answer in time."""
+    """Open hand-offs in Redis. Each method raises `StoreUnavailable` if Redis does not answer in time."""
 
     def __init__(self, settings: RedisSettings) -> None:
         self._values = SessionValue(settings, "handoff")
 
     async def find(self, session: SessionKey) -> Handoff | None:
-        """Return the hand-off that is open; None also for what another version wrote."""
+        """Return the open hand-off; None also if another release wrote it in a format that cannot be decoded."""
         value = await self._values.find(session)
         return None if value is None else _read(value)
 
     async def generation(self, session: SessionKey) -> int:
-        """Return the conversation's generation, 0 where it was not erased lately."""
+        """Return the conversation's generation; 0 if it was not erased recently."""
         return await self._values.generation(session)
 
     async def put(self, handoff: Handoff, *, generation: int, open_s: float) -> bool:
-        """Keep one that was asked for in that generation; False where that was erased."""
+        """Store a hand-off that was requested in that generation; return False if the generation was erased."""
         return await self._values.put(handoff.session, msgpack_encode(handoff), generation=generation, kept_s=open_s)
 
     async def remove(self, handoff: Handoff) -> bool:
-        """Remove a hand-off that is resolved; return whether it was open: another of its conversation stays."""
+        """Remove a resolved hand-off and return whether it was open. A newer one of its conversation is not removed."""
         value = await self._values.find(handoff.session)
         if value is None or (kept := _read(value)) is None or kept.id != handoff.id:
             return False

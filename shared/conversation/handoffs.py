@@ -1,4 +1,4 @@
-"""A hand-off: the record that tells people of a customer who waits for one. Pure."""
+"""The record that asks people to take over a conversation. Pure."""
 
 from collections.abc import Callable
 from typing import Final
@@ -14,8 +14,12 @@ _TYPE: Final = "chat.handoff"
 
 
 class Handoff(Message, frozen=True, tag=_TYPE):
-    """A customer waits for a person, or has waited. No word of the conversation stands in it: `transcript` is the Redis
-    key of its turns, `response_ids` are its last answers, oldest first."""
+    """A customer waits, or waited, for a person. The record contains no text of the conversation.
+
+    Attributes:
+        transcript: the Redis key of the conversation's turns.
+        response_ids: the last answers, oldest first.
+    """
 
     id: Identifier
     tenant: Tenant
@@ -35,5 +39,5 @@ decode_handoff: Final[Callable[[bytes | None], Handoff]] = record_decoder(Handof
 
 
 def handoff_headers(handoff: Handoff, *, source: str) -> dict[str, bytes]:
-    """CloudEvents binary mode."""
+    """Return the record's headers in CloudEvents binary mode."""
     return event_headers(handoff, event_id=handoff.id, source=source)

@@ -1,8 +1,7 @@
-"""Keep what was said in Redis: the last turns of each conversation.
+"""Store the last turns of each conversation in Redis.
 
-A cache: every call has a timeout, and after a failure no call is made for a while, so a Redis that is gone or hangs
-costs one timeout at times and never an answer. A turn that was not written is retried for a while; a lost one is
-counted.
+This is a cache: every call has a timeout, and after a failure no call is made for a while, so an outage of Redis costs
+an occasional timeout and never an answer. A failed write is retried for a while; a turn that is lost is counted.
 """
 
 import asyncio
@@ -31,13 +30,13 @@ from shared.telemetry import metrics
 from shared.wire.session_key import SessionKey
 
 _MAX_TURNS = 50
-# A question is noted as open, where others claim a place, for at most this long after its end.
+# The gateway releases a question from the conversation's open ones at most this long after its end.
 _LATEST_RELEASE_MS = 1_000.0
-# So far back the turn of one request is looked for: its record is read again within seconds.
+# The turn of one request is searched in this many last turns; its record is read again within seconds.
 _LOOK_BACK_TURNS = 8
 _JOURNAL_FULL = 2
 
-# A turn of a generation that was erased stays out of the conversation, however late it ends.
+# A turn of an erased generation is not appended, even if it ends much later.
 _ADD_TURN = """
 local function is_erased()
   local erased = redis.call('GET', KEYS[2])
@@ -63,8 +62,8 @@ redis.call('EXPIRE', KEYS[3], ARGV[7])
 add_turn()
 return 1
 """
-# An erasure's generation is later than every one before, whatever its clock says. A full Redis refuses a script's first
-# write where that takes memory, so it is one that gives some back.
+# Each erasure's generation is greater than the last, whatever the clock says. A full Redis rejects a script's first
+# write if that needs memory, so the first write is one that frees some.
 _ERASE = """
 local before = tonumber(redis.call('GET', KEYS[1]) or 0) or 0
 local begun = string.format('%.0f', math.max(before + 1, tonumber(ARGV[1])))
@@ -89,14 +88,21 @@ return begun
 
 
 class History:
-    """The conversations' turns. Methods return nothing useful rather than raise when Redis is away, except `delete`
-    and `ping`, whose callers must know."""
+    """The conversations' turns. Most methods return an empty result during an outage.
+
+    Only `delete`, `forget_all` and `ping` raise `StoreUnavailable`, since their callers need to know.
+    """
 
     def __init__(
         self, settings: RedisSettings, *, kv: RedisAddress | None = None, journal_of: str | None = None
     ) -> None:
-        """`kv`: where conversations' KV is kept, for who erases. `journal_of`: the tenant whose turns and erasures go
-        into an edge's journal; None where there is no centre to tell."""
+        """Create the clients.
+
+        Args:
+            settings: the Redis of the turns.
+            kv: the Redis of the conversations' KV, for a process that erases conversations.
+            journal_of: the tenant whose turns and erasures also go into an edge's journal; None if there is no centre.
+        """
         self._settings = settings
         self._journal_of = journal_of
         self._calls = RedisCalls(settings, tells=True)
@@ -114,7 +120,7 @@ class History:
         self._kv = None if kv is None else RedisClient(kv, timeout_ms=settings.timeout_ms)
 
     def missing(self) -> str | None:
-        """Return what keeps Redis from having answered this process; None once it has."""
+        """Return why Redis has not answered this process yet; None once it has."""
         return None if self._calls.seen else f"no Redis at {self._settings.shown_url}: {self._calls.problem}"
 
     async def turns(
@@ -127,17 +133,27 @@ class History:
         generation: int = 0,
         concurrent: Collection[str] | None = None,
     ) -> list[Turn]:
-        """Return the last `limit` turns asked before that moment, in the order they were asked; among them, and beyond
-        the limit, the one of `request_id`, whenever it was asked, if it is one of the conversation's last. None where
-        Redis is away. Of a turn written twice the first counts, unless it was cancelled and asked again. What was asked
-        later may be answered sooner: an answer begun anew after a crash must not see it, but for its own. None is of an
-        earlier `generation`: that was erased.
+        """Return the last turns of the conversation that belong into a request's prompt, in the order of their
+        questions.
 
-        `concurrent`: for the prompt of `request_id`, which was asked while those were open; leave out the turns that
-        `open_at` finds open then. So the turns are the same whenever, and by whichever worker, they are read. None:
-        leave out none."""
-        # Turns are kept in the order of their ends, and counted in the order of their questions: one of the last by
-        # question may stand anywhere.
+        If a turn was written twice, the first one counts, unless it was cancelled and asked again. During an outage the
+        result
+        contains only turns that this process is still writing.
+
+        Args:
+            session: the conversation.
+            limit: maximum number of turns.
+            before_unix_ms: only turns asked before this time, since a question asked later may be answered earlier, and
+                an
+                answer that is computed again after a crash must not see it.
+            request_id: also return the turn of this request, in addition to `limit`, if it is among the last ones.
+            generation: only turns of this generation or later; earlier ones were erased.
+            concurrent: the questions that were open when `request_id` was asked. Turns that `open_at` finds open at
+                that time
+                are left out, so that every worker gets the same turns at any time. None to leave out none.
+        """
+        # Turns are stored in the order of their ends but selected in the order of their questions, so all of them are
+        # read.
         num_looked_at = _MAX_TURNS if limit > 0 else _LOOK_BACK_TURNS if request_id is not None else 0
         if num_looked_at <= 0:
             return []
@@ -148,7 +164,8 @@ class History:
             is_open = concurrent is not None and open_at(turn, before_unix_ms, request_id, concurrent)
             return turn.asked_unix_ms < before_unix_ms and not is_open
 
-        on_their_way = self._writing.of(session)  # as before Redis was asked
+        # read before the call to Redis, so that a turn is in at least one of the two
+        on_their_way = self._writing.of(session)
         values = await self._last(session, num_looked_at)
         turns = _first_of_each(filter(belongs, [*_decoded(values), *on_their_way]))
         others = [turn for turn in turns if turn.request_id != request_id]
@@ -156,10 +173,10 @@ class History:
         return [turn for turn in turns if turn not in too_many]
 
     async def _last(self, session: SessionKey, num: int) -> list[bytes]:
-        """Return the last turns that Redis has; none if it is away."""
+        """Return the last stored turns; none during an outage."""
         key = session.of("turns")
         try:
-            # Without decode_responses redis-py hands out bytes, and says str.
+            # redis-py declares str, but returns bytes without decode_responses
             found: list[Any] = await self._calls.bounded(self._redis.call(lambda redis: redis.lrange(key, -num, -1)))
         except StoreUnavailable:
             metrics.history_unavailable.labels("read").inc()
@@ -167,16 +184,25 @@ class History:
         return found
 
     def remember(self, session: SessionKey, turn: Turn, *, journal: bool = True) -> None:
-        """Append without waiting; into an edge's journal too, unless the centre has it. This process reads the turn
-        immediately: the conversation's next question comes to this worker while the group is stable."""
+        """Append a turn in the background.
+
+        This process returns the turn from `turns` immediately: a conversation's next question comes to the same worker
+        while
+        the consumer group is stable.
+
+        Args:
+            session: the conversation.
+            turn: the turn to append.
+            journal: also append it to an edge's journal; False if the centre already has it.
+        """
         self._writing.start(session, turn, journal=journal)
 
     def forget(self, session: SessionKey, generation: int) -> None:
-        """Drop what this process is writing of earlier generations: they were erased."""
+        """Drop unwritten turns of earlier generations, which were erased."""
         self._writing.forget(session, generation)
 
     async def append(self, session: SessionKey, turn: Turn, *, journal: bool = False) -> bool | None:
-        """Remember a turn; False where its generation was erased, None where Redis is away."""
+        """Append a turn; return False if its generation was erased, None during an outage."""
         keys, values = self._turn_args(session, turn)
         if journal and session.tenant == self._journal_of:
             keys += JOURNAL_KEYS
@@ -203,13 +229,18 @@ class History:
         return [session.of("turns"), session.of("erased")], values
 
     async def delete(self, session: SessionKey, *, generation: int, journal: bool = True) -> int:
-        """Forget a conversation, what the model has computed of it, what was being answered or rated in it, and that
-        its customer waits for a person or an answer. The generation that begins: this one, or the one that follows
-        Redis' own. Raises `StoreUnavailable`."""
+        """Erase a conversation: its turns, KV, bad answers, hand-off, running answers and claimed partition.
+
+        Returns:
+            The generation that begins: `generation`, or the one after the stored one if that is not earlier.
+
+        Raises:
+            StoreUnavailable: Redis did not answer. Part of the conversation may be erased.
+        """
         keys = [session.of(what) for what in ("erased", "turns", "handoff", "running", "bad_answers", "place")]
         await self._calls.bounded(
             self._redis.call(lambda redis: redis.delete(*keys[1:]))
-        )  # whatever becomes of the rest
+        )  # first, even if the rest fails
         values: list[Any] = [generation, MARKED_FOR_S]
         if self._journal_of is not None:
             keys += JOURNAL_KEYS
@@ -227,8 +258,11 @@ class History:
         return begun
 
     async def forget_all(self, tenant: str) -> None:
-        """Forget what was said in every conversation of a tenant, where one Redis holds all of it. Raises
-        `StoreUnavailable`."""
+        """Delete the content of every conversation of a tenant, if a single Redis stores it.
+
+        Raises:
+            StoreUnavailable: Redis did not answer.
+        """
 
         async def delete(redis: Any) -> None:
             for what in ("turns", "kv", "bad_answers"):
@@ -238,7 +272,7 @@ class History:
         await self._calls.bounded(self._redis.call(delete))
 
     async def generation(self, session: SessionKey) -> int | None:
-        """Return the conversation's generation, 0 where it was not erased lately; None where Redis is away."""
+        """Return the conversation's generation: 0 if it was not erased recently, None during an outage."""
         try:
             key = session.of("erased")
             generation = await self._calls.bounded(self._redis.call(lambda redis: redis.get(key)))
@@ -247,11 +281,15 @@ class History:
         return int(generation or 0)
 
     async def ping(self) -> None:
-        """Ask now, even if Redis is being left alone. Raises `StoreUnavailable`."""
+        """Ping Redis, even during the pause after a failure.
+
+        Raises:
+            StoreUnavailable: Redis did not answer.
+        """
         await self._calls.bounded(self._redis.ping(), at_once=True)
 
     async def await_first_answer(self) -> None:
-        """Ask until Redis answers for the first time."""
+        """Ping Redis until it answers for the first time."""
         while not self._calls.seen:
             try:
                 await self.ping()
@@ -259,7 +297,7 @@ class History:
                 await asyncio.sleep(RETRY_AFTER_S)
 
     async def close(self) -> None:
-        """Write what is on its way; what Redis does not take now is lost."""
+        """Write the remaining turns. Those that Redis does not accept now are lost."""
         if self._writing:
             with suppress(StoreUnavailable):
                 await self.ping()
@@ -270,12 +308,22 @@ class History:
 
 
 def open_at(turn: Turn, asked_unix_ms: float, request_id: str | None, concurrent: Collection[str]) -> bool:
-    """Return whether a turn's answer was open when `request_id` was asked, beside the questions `concurrent`.
+    """Return whether a turn's answer was still open when `request_id` was asked.
 
-    What the turn's worker saw is certain. What the gateway saw counts unless the turn had ended long before: a gateway
-    that dies, or finds no Redis, releases nothing. If neither names the other, the clocks decide: a gateway ends an
-    answer that is cancelled or at its deadline, and a worker that was held up writes the turn later. Any other answer
-    ends at its worker first, so only a moment far after the question counts."""
+    If the turn names the request, its worker saw both open, which is certain. If the request names the turn, the
+    gateway
+    saw it open, which counts unless the turn had ended long before: a gateway that died or had no Redis releases
+    nothing.
+    If neither names the other, the clocks decide: a gateway ends a cancelled answer or one at its deadline, and a slow
+    worker writes that turn later. Any other answer ends at its worker first, so only an end long after the question
+    counts.
+
+    Args:
+        turn: the turn in question.
+        asked_unix_ms: when the request was asked.
+        request_id: the request.
+        concurrent: the questions that were open when the request was asked.
+    """
     ended_unix_ms = turn.ended_unix_ms
     if request_id in turn.concurrent or ended_unix_ms is None:
         return request_id in turn.concurrent or turn.request_id in concurrent
@@ -286,8 +334,8 @@ def open_at(turn: Turn, asked_unix_ms: float, request_id: str | None, concurrent
 
 
 def _first_of_each(turns: Iterable[Turn]) -> list[Turn]:
-    """Return one turn of each request, in prompts' order: the first that was written, unless that was
-    cancelled and asked again."""
+    """Return one turn for each request, in prompt order: the first one written, unless that was cancelled and asked
+    again."""
     chosen: dict[str, Turn] = {}
     for turn in turns:
         earlier = chosen.get(turn.request_id)
@@ -297,8 +345,8 @@ def _first_of_each(turns: Iterable[Turn]) -> list[Turn]:
 
 
 def _in_order(turn: Turn) -> tuple[int, str]:
-    """Return the key that sorts turns as prompts have them: by when they were asked; those of one millisecond by their
-    ids, which no worker's pace changes."""
+    """Return the key that sorts turns for a prompt: by the time of the question, then by id, so that all workers
+    agree."""
     return turn.asked_unix_ms, turn.request_id
 
 
@@ -308,5 +356,5 @@ def _decoded(values: list[bytes]) -> list[Turn]:
         try:
             turns.append(decode_turn(value))
         except msgspec.DecodeError:
-            continue  # written by another version: this turn is forgotten
+            continue  # written by another release; the turn is left out
     return turns

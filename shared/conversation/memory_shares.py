@@ -1,20 +1,20 @@
-"""Decide which tenant has too much of the memory that conversations are kept in: pure.
+"""Decide which tenant uses too much of the Redis that stores conversations. Pure.
 
-A tenant may hold a multiple of what is still free (Choudhury and Hahne, "Dynamic queue length thresholds", 1998): one
-that asks alone may have nearly all, one that floods leaves room, and small tenants always fit. What a tenant holds is
-estimated by its part of this process's recent writes.
+A tenant may use a multiple of the free memory (Choudhury and Hahne, "Dynamic queue length thresholds", 1998): a single
+tenant may use nearly all, a flooding one leaves room, and small tenants always fit. A tenant's use is estimated by its
+share of this process's recent writes.
 """
 
 from collections import Counter
 from typing import Final
 
 _TIMES_FREE: Final = 8.0
-# Below that a part of it says little.
+# With fewer bytes written, a tenant's share of them means little.
 _FEW_BYTES: Final = 1 << 20
 
 
 class MemoryShares:
-    """`used` is the part of its memory that Redis has taken, 0 where nobody knows."""
+    """Recent writes by tenant. `used` is the used share of Redis's memory, 0 if unknown."""
 
     def __init__(self, kept_for_s: float) -> None:
         self._kept_for_s = kept_for_s
@@ -24,7 +24,7 @@ class MemoryShares:
         self.used = 0.0
 
     def allows(self, tenant: str, num_bytes: int, now_s: float) -> bool:
-        """Count what a tenant wants kept; return whether it may be."""
+        """Count a tenant's write, and return whether it is allowed."""
         past_s = now_s - self._turned_s
         if past_s > self._kept_for_s:
             self._turned_s = now_s

@@ -1,7 +1,7 @@
-"""Keep in Redis which partition each conversation's questions go to, for all gateways: docs/decisions/0036.
+"""Store in Redis which partition each conversation's questions go to, for all gateways (docs/decisions/0036).
 
-A question claims a partition. While an earlier one of its conversation may still be answered, the claim is that one's
-partition, whatever was wanted: they stand in one log, and one worker answers them in their order.
+A question claims a partition. While an earlier question of the conversation may still be answered, the claim returns
+that question's partition: both are then in one log, and one worker answers them in order.
 """
 
 from collections.abc import Collection
@@ -13,12 +13,14 @@ from shared.settings.redis import RedisSettings
 from shared.wire.session_key import SessionKey
 
 How = Literal["new", "kept", "moved", "pinned"]
-"""Whether nobody knew a conversation's partition; or it keeps it, has moved, or waits there behind an earlier
-question."""
+"""How a partition was chosen: "new" if none was stored, "kept" the stored one, "moved" to the wanted one, "pinned" by
+an
+earlier question that is open.
+"""
 _ANY: Final = "any"
 
-# Beside `at` there is a field for each question: until when it may be answered. After its end, and if nobody will
-# release it, the field's name begins with `~`, which no id does.
+# Besides `at` there is a field for each question with the time until which it may be answered. After its end, and if no
+# `release` will follow, the field's name begins with `~`, which no id does.
 _CLAIM: Final = """
 local held, at, how, open = redis.call('HGETALL', KEYS[1]), nil, 'new', {}
 local wanted, request, now, until_ms, kept_s, staying = unpack(ARGV)
@@ -38,7 +40,7 @@ redis.call('HSET', KEYS[1], 'at', at, request, until_ms)
 redis.call('EXPIRE', KEYS[1], kept_s)
 return {at, how, open}
 """
-# What has been erased meanwhile is not written again.
+# Do not recreate a field that an erasure has deleted.
 _RELEASE: Final = """
 local until_ms = redis.call('HGET', KEYS[1], ARGV[1])
 if until_ms then
@@ -50,7 +52,8 @@ end
 
 
 class Claimed(NamedTuple):
-    """The partition that a question gets, and how; `open` are the ids of the other questions without an end."""
+    """The partition for a question, and how it was chosen. `open` are the ids of the conversation's other open
+    questions."""
 
     partition: int
     how: How
@@ -58,7 +61,8 @@ class Claimed(NamedTuple):
 
 
 class Places:
-    """The conversations' places in Redis. Each method raises `StoreUnavailable` where Redis does not answer in time."""
+    """The conversations' partitions in Redis. Each method raises `StoreUnavailable` if Redis does not answer in
+    time."""
 
     def __init__(self, settings: RedisSettings) -> None:
         self._kept_s = settings.history_ttl_s
@@ -78,9 +82,21 @@ class Places:
         until_unix_ms: float,
         released: bool = True,
     ) -> Claimed:
-        """Claim a partition for a question: that of an earlier one which may still be answered; else that of the last
-        one, if it is one of `staying` (None: any); else the wanted one. The question may be answered until that moment,
-        or until it is released. Without `released` no call of `release` follows: it is never among the open ones."""
+        """Claim a partition for a question.
+
+        It is the partition of an earlier question that may still be answered; else the conversation's last one if
+        `staying`
+        allows it; else the wanted one.
+
+        Args:
+            session: the conversation.
+            request_id: the question.
+            wanted: the partition that the caller would choose.
+            staying: partitions on which a conversation may remain; None for all.
+            now_unix_ms: the current time.
+            until_unix_ms: the question may be answered until this time, unless it is released before.
+            released: False if no call of `release` will follow; then the question is never among the open ones.
+        """
         names = _ANY if staying is None else f",{','.join(map(str, staying))},"
         name = request_id if released else f"~{request_id}"
         values = (wanted, name, int(now_unix_ms), int(until_unix_ms), self._kept_s, names)
@@ -88,7 +104,7 @@ class Places:
         return Claimed(int(at), cast(How, how.decode()), tuple(each.decode() for each in open_ids))
 
     async def release(self, session: SessionKey, request_id: str, until_unix_ms: float) -> None:
-        """Note that a question has been answered; it holds its conversation until that moment at most."""
+        """Mark a question as answered. It keeps the conversation on its partition until `until_unix_ms` at most."""
         await self._calls.bounded(self._release((session.of("place"),), (request_id, int(until_unix_ms))))
 
     async def close(self) -> None:

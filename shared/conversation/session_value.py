@@ -1,4 +1,4 @@
-"""Keep one value of each session in Redis: until its time has passed, it is removed, or its conversation is erased."""
+"""Store one value for each session in Redis until it expires, is removed, or its conversation is erased."""
 
 from typing import cast
 
@@ -7,7 +7,7 @@ from shared.redis.client import RedisClient
 from shared.settings.redis import RedisSettings
 from shared.wire.session_key import SessionKey, SessionPart
 
-# What was put in a generation that was erased does not come back.
+# A value of an erased generation is not stored.
 _PUT = """
 local erased = redis.call('GET', KEYS[2])
 if erased and tonumber(erased) > tonumber(ARGV[2]) then return 0 end
@@ -15,14 +15,14 @@ redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[3])
 return 1
 """
 
-# What is there by now may be the conversation's next one.
+# The key may already have the conversation's next value.
 _REMOVE = """
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 return redis.call('DEL', KEYS[1])
 """
 
 
-# A value that has changed since it was read stays, and so does one of a consent that was withdrawn since it was given.
+# The value is not replaced if it has changed since it was read, or if the consent it relies on was withdrawn.
 _REPLACE = """
 local erased, withdrawn = redis.call('GET', KEYS[2]), redis.call('GET', KEYS[3])
 if erased and tonumber(erased) > tonumber(ARGV[2]) then return 0 end
@@ -32,7 +32,7 @@ redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[3])
 return 1
 """
 
-# Without words there may be some on their way; an open page may state the older consent for a day.
+# If there is no value, one may be about to be written; an open page may send the older consent for up to a day.
 _WITHDRAW = """
 local found = redis.call('GET', KEYS[1])
 redis.call('SET', KEYS[2], ARGV[1], 'PX', (found or ARGV[2] == '1') and 86400000 or 60000)
@@ -43,10 +43,10 @@ _ALWAYS_MS = 2**52
 
 
 class SessionValue:
-    """Each method raises `StoreUnavailable` where Redis does not answer in time."""
+    """One value for each session. Each method raises `StoreUnavailable` if Redis does not answer in time."""
 
     def __init__(self, settings: RedisSettings, what: SessionPart) -> None:
-        """Name the value among the session's keys; `History.delete` erases it with the others."""
+        """Create the client for one part of a session's keys; `History.delete` erases it with the others."""
         self._what = what
         self._calls = RedisCalls(settings, tells=False)
         self._redis = RedisClient(settings, timeout_ms=settings.timeout_ms)
@@ -58,15 +58,15 @@ class SessionValue:
     async def find(self, session: SessionKey) -> bytes | None:
         key = session.of(self._what)
         value = await self._calls.bounded(self._redis.call(lambda redis: redis.get(key)))
-        return cast("bytes | None", value)  # redis-py says str
+        return cast("bytes | None", value)  # redis-py declares str
 
     async def generation(self, session: SessionKey) -> int:
-        """Return the conversation's generation, 0 where it was not erased lately."""
+        """Return the conversation's generation; 0 if it was not erased recently."""
         key = session.of("erased")
         return int(await self._calls.bounded(self._redis.call(lambda redis: redis.get(key))) or 0)
 
     async def put(self, session: SessionKey, value: bytes, *, generation: int, kept_s: float) -> bool:
-        """Keep the value of that generation; False where that was erased."""
+        """Store the value; return False if its generation was erased."""
         keys = (session.of(self._what), session.of("erased"))
         return bool(await self._calls.bounded(self._put(keys, (value, generation, int(kept_s * 1_000)))))
 
@@ -80,20 +80,37 @@ class SessionValue:
         kept_s: float,
         consented_unix_ms: float = _ALWAYS_MS,
     ) -> bool:
-        """Keep the value in place of `before`; False if that has changed, or if the generation was erased, or the
-        consent of that moment withdrawn."""
+        """Replace `before` with `value`.
+
+        Args:
+            session: the conversation.
+            value: the new value.
+            before: the value that was read; None if there was none.
+            generation: the conversation's generation in which `value` was made.
+            kept_s: seconds until the value expires.
+            consented_unix_ms: when the consent was given that the value relies on.
+
+        Returns:
+            False if the value has changed since, the generation was erased, or the consent was withdrawn.
+        """
         keys = (session.of(self._what), session.of("erased"), session.of("withdrawn"))
         values = (value, generation, int(kept_s * 1_000), int(consented_unix_ms), before or b"")
         return bool(await self._calls.bounded(self._replace(keys, values)))
 
     async def withdraw(self, session: SessionKey, unix_ms: float, *, asked: bool) -> bytes | None:
-        """Withdraw every consent given until that moment: what relies on one is no longer put. `asked`: the customer
-        says so. Return the value."""
+        """Withdraw every consent given until `unix_ms`, so that values relying on one are no longer stored; return the
+        value.
+
+        Args:
+            session: the conversation.
+            unix_ms: the time of the withdrawal.
+            asked: the customer withdrew it explicitly.
+        """
         keys = (session.of(self._what), session.of("withdrawn"))
         return cast("bytes | None", await self._calls.bounded(self._withdraw(keys, (int(unix_ms), int(asked)))))
 
     async def remove(self, session: SessionKey, value: bytes) -> bool:
-        """Remove this value; return whether it was there: another stays."""
+        """Remove this value and return whether it was there. Another value is not removed."""
         return bool(await self._calls.bounded(self._remove((session.of(self._what),), (value,))))
 
     async def close(self) -> None:

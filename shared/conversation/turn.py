@@ -1,4 +1,4 @@
-"""A turn, as a conversation's history keeps it."""
+"""A turn as stored in a conversation's history."""
 
 from typing import Annotated, Final
 
@@ -9,15 +9,23 @@ from shared.wire.outcome import Outcome, Reason, Status, Timings, Usage
 
 
 class Turn(Outcome, frozen=True, kw_only=True):
-    """One question, the outcome of its answer, and how both were written into a prompt, so that they are written so
-    again.
+    """One question, its answer's outcome, and how both were written into a prompt, so that later prompts repeat them
+    exactly.
 
-    `grounding` are the FAQ entries that the question was answered from, by their texts: an entry that the shop rewrites
-    later does not change what was said. `output_ids` are the tokens that the model decoded; they may go on after
-    `output_text` ends, where a stop string did. `window_start` is the `request_id` of the first turn in the question's
-    prompt, its own where there was none. The last two are empty where no model answered. `generation` is that of the
-    conversation in which it was asked (`shared.conversation.erasures`). `concurrent` are the ids of the conversation's
-    questions that were open when this one was asked, or when it ended: neither stands in the other's prompt."""
+    Attributes:
+        grounding: the FAQ entries that the answer is based on, with their texts, so that a later edit does not change
+            them.
+        output_ids: the tokens that the model decoded; with a stop string they may extend beyond `output_text`. Empty if
+            no
+            model answered.
+        window_start: the `request_id` of the first turn in the question's prompt, or its own if there was none. Empty
+            if no
+            model answered.
+        generation: the conversation's generation when the question was asked (`shared.conversation.erasures`).
+        concurrent: ids of the conversation's questions that were open when this one was asked or ended; neither is in
+            the
+            other's prompt.
+    """
 
     request_id: str
     user: str
@@ -33,7 +41,7 @@ class Turn(Outcome, frozen=True, kw_only=True):
 
     @property
     def ended_unix_ms(self) -> float | None:
-        """Return when the answer ended; None if that is not known."""
+        """Return when the answer ended; None if unknown."""
         return None if self.timings.total_ms is None else self.asked_unix_ms + self.timings.total_ms
 
 

@@ -1,4 +1,6 @@
-"""Write turns without keeping anybody waiting: each conversation's in their order, for a while where Redis is away."""
+"""Write turns in the background: in order within each conversation, with retries for a while during an outage of
+Redis.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -15,17 +17,23 @@ from shared.telemetry import metrics
 from shared.telemetry.faults import contained
 from shared.wire.session_key import SessionKey
 
-# A turn is tried again for so long, as a failover may take, as long as no more than so many wait for it.
+# Retry a turn for this long, which covers a failover, unless this many are already waiting.
 _TRIED_FOR_S: Final = 30.0
 _MOST_WAITING: Final = 2_000
-_LOOK_S: Final = 10.0  # so seldom Redis is asked how full it is
+_LOOK_S: Final = 10.0  # interval between checks of Redis's memory
 
 Append = Callable[[SessionKey, Turn, bool], Awaitable[bool | None]]
-"""Append a turn, with an edge's journal or without; None where Redis is away."""
+"""Appends a turn, to an edge's journal too if True; returns None during an outage."""
 
 
 class TurnWriting:
-    """The turns on their way to Redis. `memory_used` asks how full it is, and raises `StoreUnavailable`."""
+    """The turns that are being written to Redis.
+
+    Args:
+        append: appends one turn.
+        memory_used: returns the used share of Redis's memory; raises `StoreUnavailable`.
+        ttl_s: how long turns are stored.
+    """
 
     def __init__(self, append: Append, memory_used: Callable[[], Awaitable[float]], *, ttl_s: float) -> None:
         self._append, self._memory_used = append, memory_used
@@ -40,11 +48,11 @@ class TurnWriting:
         return bool(self._tasks)
 
     def of(self, session: SessionKey) -> list[Turn]:
-        """Return a conversation's turns that are on their way."""
+        """Return a conversation's unwritten turns."""
         return list(self._tasks.get(session.of("turns"), {}).values())
 
     def start(self, session: SessionKey, turn: Turn, *, journal: bool) -> None:
-        """Begin to write a turn."""
+        """Start to write a turn."""
         key = session.of("turns")
         before = list(self._tasks.get(key, ()))
         task = asyncio.create_task(self._write(session, turn, before, journal), name=f"remember {turn.request_id}")
@@ -52,7 +60,7 @@ class TurnWriting:
         task.add_done_callback(partial(self._written, key))
 
     async def _write(self, session: SessionKey, turn: Turn, before: "list[asyncio.Task[None]]", journal: bool) -> None:
-        """In the conversation's order."""
+        """Write a turn after the conversation's earlier ones."""
         with contained("history", request_id=turn.request_id):
             if before:
                 await asyncio.wait(before)
@@ -63,7 +71,7 @@ class TurnWriting:
             await self._look()
 
     async def _look(self) -> None:
-        """Look now and then how full Redis is."""
+        """Check how full Redis is, at most once in `_LOOK_S`."""
         now_s = monotonic_s()
         if now_s >= self._looked_s + _LOOK_S:
             self._looked_s = now_s
@@ -71,8 +79,10 @@ class TurnWriting:
                 self._shares.used = await self._memory_used()
 
     async def _append_at_last(self, session: SessionKey, turn: Turn, journal: bool) -> bool:
-        """Append a turn; return whether Redis has decided about it in time. Those that it did not take are tried again
-        one by one: all at once would be too many for it."""
+        """Append a turn; return whether Redis accepted or rejected it in time.
+
+        Failed turns are retried one at a time, since all at the same moment would overload Redis.
+        """
         if await self._append(session, turn, journal) is not None:
             return True
         if self._num_waiting >= _MOST_WAITING:
@@ -98,15 +108,14 @@ class TurnWriting:
             self._tasks.pop(key, None)
 
     def forget(self, session: SessionKey, generation: int) -> None:
-        """Write nothing more, and show nobody, of what this process is writing of earlier generations: they were
-        erased."""
+        """Cancel the unwritten turns of earlier generations, which were erased."""
         turns = self._tasks.get(session.of("turns"), {})
         for task in [task for task, turn in turns.items() if turn.generation < generation]:
             task.cancel()
             del turns[task]
 
     async def close(self) -> None:
-        """Write what is on its way; what Redis does not take now is lost."""
+        """Write the remaining turns. Those that Redis does not accept now are lost."""
         self._closing.set()
         tasks = [task for turns in self._tasks.values() for task in turns]
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,9 +1,9 @@
-"""Decide which member of a consumer group reads which partitions: pure.
+"""Decide which member of a consumer group reads which partitions. Pure.
 
-Partitions of one number stay together: a key chooses the same number in every topic that has as many partitions, so
-what one conversation asks is read by one member, whichever of its topics it is written to. Each member keeps what it
-read before, as far as all have alike: one that joins takes its share from the others, and of one that leaves the others
-take theirs. Nothing else moves.
+Partitions with the same number stay together: a key maps to the same number in every topic with the same number of
+partitions, so all questions of a conversation are read by one member, in whichever topic. Members keep their partitions
+as far as the shares stay even: a joining member takes partitions from the others, a leaving member's go to the others,
+and no other partition moves.
 """
 
 import heapq
@@ -16,8 +16,14 @@ Partitions = Mapping[str, Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """`held`, by topic, are the partitions of its last assignment, the group's `round`th: of two members that name the
-    same, the one with the later round had it last."""
+    """A member of the group.
+
+    Attributes:
+        topics: its subscription.
+        held: its last assignment, by topic.
+        round: the round of that assignment. If two members claim a partition, the one with the later round owned it
+            last.
+    """
 
     topics: frozenset[str]
     held: Partitions = field(default_factory=dict)
@@ -25,8 +31,7 @@ class Member:
 
 
 def assign(num_partitions: Mapping[str, int], members: Mapping[str, Member]) -> dict[str, dict[str, list[int]]]:
-    """Return the partitions by member and topic. Topics whose number of partitions is not known are left out, and those
-    that nobody reads."""
+    """Return the assigned partitions by member and topic. Topics without readers or of unknown size are left out."""
     assigned: dict[str, dict[str, list[int]]] = {name: {} for name in members}
     loads: Counter[str] = Counter()
     last = _last_readers(members)
@@ -40,7 +45,7 @@ def assign(num_partitions: Mapping[str, int], members: Mapping[str, Member]) -> 
 
 
 def _last_readers(members: Mapping[str, Member]) -> dict[tuple[str, int], str]:
-    """Return who read a partition last."""
+    """Return the last reader of each partition."""
     last: dict[tuple[str, int], str] = {}
     for name, member in sorted(members.items(), key=lambda item: (item[1].round, item[0])):
         for topic, numbers in member.held.items():
@@ -51,8 +56,8 @@ def _last_readers(members: Mapping[str, Member]) -> dict[tuple[str, int], str]:
 def _alike(
     num_partitions: Mapping[str, int], members: Mapping[str, Member]
 ) -> list[tuple[list[str], int, tuple[str, ...]]]:
-    """Topics that the same members read and that have as many partitions, together; those with the fewest readers
-    first, for whom there is the least choice."""
+    """Group topics that have the same readers and the same number of partitions; those with the fewest readers come
+    first."""
     groups: defaultdict[tuple[tuple[str, ...], int], list[str]] = defaultdict(list)
     for topic, number in sorted(num_partitions.items()):
         readers = tuple(sorted(name for name, member in members.items() if topic in member.topics))
@@ -68,8 +73,13 @@ def _most_common(readers: Iterable[str | None]) -> str | None:
 
 
 def _share_out(before: Sequence[str | None], loads: Mapping[str, int], weight: int) -> list[str]:
-    """Return who reads each number from now on, by who read it `before` and what each has already; each number is
-    `weight` partitions."""
+    """Return the reader of each partition number.
+
+    Args:
+        before: the last reader of each number; None if there was none.
+        loads: partitions that each reader already has.
+        weight: partitions for each number.
+    """
     held = Counter(name for name in before if name is not None)
     left = _even_shares(len(before), held, loads, weight)
     kept: dict[int, str] = {}
@@ -82,8 +92,8 @@ def _share_out(before: Sequence[str | None], loads: Mapping[str, int], weight: i
 
 
 def _even_shares(num: int, held: Counter[str], loads: Mapping[str, int], weight: int) -> Counter[str]:
-    """Return how many numbers each gets: so that the least have the most they can, and where two may have one more, the
-    one that need not give it up."""
+    """Return how many numbers each reader gets, as even as possible. On a tie the reader that already has one keeps
+    it."""
     shares: Counter[str] = Counter()
     heap = [(load, not held[name], name) for name, load in loads.items()]
     heapq.heapify(heap)

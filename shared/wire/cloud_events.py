@@ -1,4 +1,4 @@
-"""Records as CloudEvents in Kafka's binary mode: the attributes are headers, the value is the data. Pure.
+"""Records as CloudEvents in Kafka's binary mode: attributes are headers, the value is the data. Pure.
 
 https://github.com/cloudevents/spec/blob/main/cloudevents/bindings/kafka-protocol-binding.md
 """
@@ -29,13 +29,13 @@ def reply_headers(reply: ReplyDelta | ReplyDone, *, source: str) -> dict[str, by
 
 
 def letter_headers(own: Mapping[str, bytes], *, origin: str, source: str) -> dict[str, bytes]:
-    """Return the headers of a dead letter: its record's own. Where the record is no CloudEvent the letter is one."""
+    """Return a dead letter's headers: those of its record, and a CloudEvent's if the record is not one."""
     is_event = any(name.startswith(_PREFIX) for name in own)
     return dict(own) if is_event else {**own, **_attributes(LETTER_TYPE, origin, source)}
 
 
 def record_headers(letter: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return the headers of the record that a dead letter keeps."""
+    """Return the headers of a dead letter's original record."""
     is_letters = letter.get(CE_TYPE) == LETTER_TYPE.encode()
     return {name: value for name, value in letter.items() if not (is_letters and name.startswith(_PREFIX))}
 

@@ -1,4 +1,4 @@
-"""Bytes to messages and back: JSON and MessagePack, with errors that name the field and the remedy."""
+"""Encode and decode messages as JSON and MessagePack, with errors that name the field and the remedy."""
 
 import re
 from collections.abc import Callable
@@ -35,7 +35,7 @@ _PATH = re.compile(r" - at (?:`key` in )?`\$\.?(.*)`$")
 
 
 class _Head(Struct):
-    """The part of a client's message that an error can be pinned to."""
+    """The fields of a client's message that an error refers to."""
 
     type: Any = None
     event_id: Any = None
@@ -56,7 +56,7 @@ class Codec(Generic[T]):
 
 
 def client_decoder(*, text: bool) -> Callable[[bytes | str], ClientMessage]:
-    """Return a decoder of client messages that raises `ProtocolError` with `event_id` where the client gave one."""
+    """Return a decoder of client messages. It raises `ProtocolError`."""
     decode: Callable[[bytes | str], ClientMessage] = (lenient_json if text else lenient_msgpack)(ClientMessage)
     head = _head_from_json if text else _head_from_msgpack
     malformed = "bad_json" if text else "bad_msgpack"
@@ -74,7 +74,7 @@ def client_decoder(*, text: bool) -> Callable[[bytes | str], ClientMessage]:
 
 
 def _explain(error: msgspec.ValidationError, head: Callable[[Any], _Head], data: bytes | str) -> ProtocolError:
-    """Turn msgspec's message into the protocol's: which field, what was expected."""
+    """Convert msgspec's error to the protocol's: which field, and what was expected."""
     try:
         kind = head(data).type
     except UNREADABLE:
@@ -86,13 +86,13 @@ def _explain(error: msgspec.ValidationError, head: Callable[[Any], _Head], data:
 
 
 def field_error(error: msgspec.ValidationError, what: str) -> ProtocolError:
-    """Return the protocol's error for a field of `what` that is missing or wrong: which one, what was expected."""
+    """Return the protocol's error for a missing or wrong field of `what`: which field, and what was expected."""
     expected, param = read_validation_error(error)
     return ProtocolError("invalid_field", f"{what}: {expected}", param=param)
 
 
 def read_validation_error(error: msgspec.ValidationError) -> tuple[str, str | None]:
-    """Return what msgspec's error says and the field that it is about, None where that is the whole."""
+    """Return what msgspec's error expected, and the field that it concerns; None for the whole message."""
     message = str(error)
     found = _PATH.search(message)
     missing = re.search(r"required field `(\w+)`", message)
@@ -110,14 +110,15 @@ def _short(value: object) -> str:
 
 
 def _cut(text: str, limit: int) -> str:
-    """Return a client's text cut short: it may stand in what the client is told, but not all of it."""
+    """Shorten a client's text for use in an error message."""
     return text if len(text) <= limit else text[:limit] + "…"
 
 
 def event_id_of(data: bytes | str, *, text: bool) -> str | None:
-    """Return the `event_id` of a message that could not be decoded, so that its error finds its sender's request."""
+    """Return the `event_id` of a message that could not be decoded, so that the error refers to the client's
+    request."""
     if isinstance(data, str) and not text:
-        return None  # a text frame where MessagePack is spoken
+        return None  # a text frame although the subprotocol is MessagePack
     try:
         value = (_head_from_json if text else _head_from_msgpack)(data).event_id
     except UNREADABLE:
@@ -139,7 +140,8 @@ CLIENT_CODECS: Final[dict[str, Codec[ServerMessage]]] = {
 
 
 def record_decoder(kind: type[T] | Any, what: str) -> Callable[[bytes | None], T]:
-    """Return a decoder of records in any form of `read_record` that raises `ProtocolError` for anything else."""
+    """Return a decoder of records in any form that `read_record` accepts. It raises `ProtocolError` for anything
+    else."""
     from_json, from_msgpack = msgspec.json.Decoder(kind).decode, msgspec.msgpack.Decoder(kind).decode
 
     def strict(value: bytes) -> T:

@@ -1,4 +1,4 @@
-"""The end of an answer that cannot be given."""
+"""The terminal event of an answer that failed."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ from shared.wire.outcome import ErrorDetail, Outcome
 OWN_FAULT: Final = ErrorDetail(
     type="server_error",
     code="internal",
-    message="a fault of Replyline's own in this answer; ask again",
+    message="an internal fault of Replyline in this answer; ask again",
     retryable=True,
 )
 
@@ -22,13 +22,13 @@ def failed_end(
     attempt: int,
     text: str = "",
 ) -> ReplyDone:
-    """Return a failed terminal event; `text` is what was published of the answer before."""
+    """Return a failed terminal event. `text` is the part of the answer that was already published."""
     outcome = Outcome.uncounted("failed", "internal", output_text=text, error=error)
     return outcome.within(ReplyDone, request_id=request_id, session_id=session_id, attempt=attempt)
 
 
 def detail_of(error: ProtocolError) -> ErrorDetail:
-    """Return an error as its sender gets it."""
+    """Return an error as sent to the client."""
     return ErrorDetail(
         type=error.kind,
         code=error.code,

@@ -1,4 +1,4 @@
-"""The types of the wire's fields, with their bounds."""
+"""The types of the wire's fields, with their limits."""
 
 import re
 from typing import Annotated, Final
@@ -12,17 +12,17 @@ MAX_TURNS: Final = 50
 MAX_CONCURRENT: Final = 64
 MAX_SEED: Final = 2**63 - 1
 _MAX_UNSIGNED: Final = 2**64 - 1
-# What every JSON and MessagePack reader holds exactly.
+# the largest integer that every JSON and MessagePack reader represents exactly
 MAX_INTEGER: Final = 2**53 - 1
 MAX_PREDICTED_MS: Final = 1e9
 _TRACEPARENT_CHARS: Final = 55
 _SMALLEST_TOP_P: Final = 1e-6
 
 _NOT_BLANK: Final = r"\S"
-# `(?!\n)`: Python's `$` would let one newline follow.
+# `(?!\n)`: Python's `$` would accept a trailing newline
 _IDENTIFIER: Final = r"^[A-Za-z0-9_\-][A-Za-z0-9_.:\-]*(?!\n)$"
 _TRACEPARENT: Final = r"^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(?!\n)$"
-# How an error says a pattern.
+# How an error message describes a pattern.
 PATTERN_WORDS: Final = {
     _NOT_BLANK: "that is not blank",
     _IDENTIFIER: "of letters, digits, `_`, `.`, `:` and `-` that begins with none of `.` and `:`",
@@ -45,8 +45,8 @@ def _seed(said: object) -> object:
 
 
 def _joined(said: object) -> object:
-    """Return the text of a list of parts, as chat interfaces write one, or of one part, without the pictures and files
-    beside it; anything else as it is."""
+    """Return the text of a part or a list of parts, as chat APIs send them, without pictures and files; other values
+    unchanged."""
     if isinstance(said, dict):
         return said.get("text", said)
     others = said if isinstance(said, list) else []
@@ -55,13 +55,14 @@ def _joined(said: object) -> object:
 
 
 def _readable_trace(said: object) -> object:
-    """Return a trace in lower case and as version 00 has it; None if it cannot be read, as W3C Trace Context asks."""
+    """Normalise a traceparent to version 00 in lower case; return None if it is invalid, as W3C Trace Context
+    requires."""
     text = str(said).strip().lower()[:_TRACEPARENT_CHARS]
     return text if re.match(_TRACEPARENT, text) else None
 
 
 def nearest_language(said: object) -> object:
-    """Return the language of this side that a locale is nearest to."""
+    """Return the supported language that is nearest to a locale."""
     return "zh" if str(said).lower().startswith(("zh", "cmn", "yue")) else "en"
 
 
@@ -71,7 +72,7 @@ def _whole(said: object) -> object:
 
 _matches_identifier: Final = re.compile(_IDENTIFIER).match
 
-# `extra["reads"]` is what `shared.wire.lenient` makes of a value that the type does not take as it is.
+# `extra["reads"]` is the function with which `shared.wire.lenient` converts a value that the type does not accept.
 Identifier = Annotated[str, Meta(min_length=1, max_length=MAX_ID_CHARS, pattern=_IDENTIFIER)]
 RequestIds = Annotated[tuple[Identifier, ...], Meta(max_length=MAX_CONCURRENT)]
 Tenant = Annotated[str, Meta(min_length=1, max_length=MAX_ID_CHARS, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.\-]*(?!\n)$")]
@@ -80,7 +81,8 @@ Text = Annotated[str, Meta(min_length=1, pattern=_NOT_BLANK, extra={"reads": _jo
 Milliseconds = Annotated[int, Meta(ge=1, le=MAX_INTEGER, extra={"reads": _whole})]
 Temperature = Annotated[float, Meta(ge=0.0, le=2.0)]
 TopP = Annotated[
-    float, Meta(gt=0.0, le=1.0, description="0 is read as the smallest: greedy", extra={"reads": _greedy_at_0})
+    float,
+    Meta(gt=0.0, le=1.0, description="0 is read as the smallest value: greedy", extra={"reads": _greedy_at_0}),
 ]
 Seed = Annotated[int, Meta(ge=0, le=MAX_SEED, description="-1 is read as none", extra={"reads": _seed})]
 Count = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]

@@ -1,7 +1,7 @@
-"""Read a record's headers as Kafka's clients write them: pure.
+"""Read a record's headers in the spellings of various Kafka clients. Pure.
 
-A name counts in any case and punctuation (`Content-Type`, Spring's `contentType`). A text may be in quotes, as Spring
-writes it, and a number may be digits or a big-endian integer of 4 or 8 bytes. An empty one, null and -1 are absent.
+Names match in any case and punctuation (`Content-Type`, Spring's `contentType`). A text may be quoted, as Spring sends
+it, and a number may be digits or a big-endian integer of 4 or 8 bytes. Empty values, null and -1 count as absent.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ _ABSENT = frozenset((b"", b'""', b"null", b"-1", b"\xff" * 4, b"\xff" * 8))
 
 
 def header_of(headers: Headers, name: str) -> bytes | None:
-    """Return the header of that name, however it is spelt; None where there is none."""
+    """Return the header of that name in any spelling; None if it is absent."""
     found = headers.get(name)
     if found is None:
         plain = plain_name(name)
@@ -31,10 +31,10 @@ def text_of(headers: Headers, name: str) -> str | None:
 
 
 def number_of(headers: Headers, name: str) -> int | None:
-    """Return a header's number; None where there is none, or no number."""
+    """Return a header's number; None if it is absent or not a number."""
     return parse_unix_ms(header_of(headers, name) or b"")
 
 
 def plain_name(name: str) -> str:
-    """Return a header's or a field's name without case and punctuation."""
+    """Return a header's or field's name without case and punctuation."""
     return name.lower().replace("-", "").replace("_", "")

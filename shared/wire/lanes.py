@@ -1,7 +1,7 @@
-"""The lanes that requests take: one for each part that a model version can play. Pure.
+"""The lanes of requests: one for each alias that a model version can have. Pure.
 
-A lane has request topics and a consumer group of its own, and its workers serve the version that the registry's alias
-of the same name points to. The champion's topics and group bear no lane in their names.
+A lane has its own request topics and consumer group, and its workers serve the version that the registry's alias of the
+same name points to. The names of the champion's topics and group do not contain the lane.
 """
 
 from typing import Final, Literal, get_args
@@ -11,4 +11,6 @@ LANES: Final[tuple[Lane, ...]] = get_args(Lane)
 CHAMPION: Final = "champion"
 SHADOW: Final = "shadow"
 PASSED_ON: Final[tuple[Lane, ...]] = ("canary", "control", "light", "cpu")
-"""The lanes whose requests the champion answers where they no longer do. Nobody waits for a shadow's answers."""
+"""Lanes whose requests go to the champion if they have no workers. A shadow's answers have no readers, so its do
+not.
+"""

@@ -1,9 +1,9 @@
-"""Decode what other serializers write: pure. Bytes that the strict decoder accepts cost nothing more.
+"""Decode what other serializers write. Pure.
 
-What it does not accept is read once more and repaired by the type that is wanted: `null` is absent, `75.0` and `"75"`
-are 75, a number is also its text, one value is also a list of it, `[]` is also an empty map, a name counts in any case,
-and text that is not Unicode has U+FFFD in its place. What is then still wrong is refused as before. docs/protocol.md
-lists what is accepted.
+Input that the strict decoder accepts has no extra cost. Other input is decoded again and converted to the wanted type:
+`null` is absent, `75.0` and `"75"` are 75, a number may stand for its text, a single value for a list, `[]` for an
+empty map, names match in any case, and U+FFFD replaces text that is not Unicode. What is still wrong is rejected.
+docs/protocol.md lists what is accepted.
 """
 
 import json
@@ -20,7 +20,7 @@ from shared.wire.headers import plain_name
 
 Decode = Callable[[Any], Any]
 
-# What bytes that are no message raise: a wrong form, text that is not UTF-8, nesting without end.
+# raised for bytes that are not a message: a wrong format, invalid UTF-8, endless nesting
 UNREADABLE: Final = (msgspec.DecodeError, ValueError, RecursionError)
 
 _TAKES: Final[dict[type, tuple[type, ...]]] = {
@@ -35,7 +35,7 @@ _BOOLEANS: Final = {"true": True, "1": True, "false": False, "0": False}
 _MOST_MENDED: Final = 64  # texts in one MessagePack message
 _SURROGATES: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
 _MOST_DIGITS: Final = 40
-# What Confluent's serializers and AWS Glue's write before the value, and its size in bytes.
+# Prefixes of Confluent's and AWS Glue's serializers before the value, with their sizes in bytes.
 _SCHEMAS: Final = {b"\0": 5, b"\x03\0": 18}
 _MOST_ENVELOPES: Final = 4
 _EVENT_INNER: Final = ("data", "database64")
@@ -43,14 +43,19 @@ _INNER: Final = ("payload", "after", "data", "detail", "message", "body", "value
 _NO_ENVELOPES: Final = ("input", "sessionid")
 _GZIP: Final = b"\x1f\x8b"
 _MOST_INFLATED_BYTES: Final = 1_024 * 1_024
-# The first bytes of a map in MessagePack; no JSON begins with one.
+# first bytes of a MessagePack map; no JSON begins with one
 _MAPS: Final = frozenset((*range(0x80, 0x90), 0xDE, 0xDF))
 _read_number: Final = msgspec.json.Decoder(int | float).decode
 
 
 def lenient_decoder(kind: Any, strict: Callable[[Any], Any], form: Callable[[Any], Any]) -> Decode:
-    """Return a decoder of `kind`: `strict`, and for what that refuses the `form`'s reader and the repair. The decoder
-    raises one of `UNREADABLE`."""
+    """Return a decoder of `kind`. It raises one of `UNREADABLE`.
+
+    Args:
+        kind: the wanted type.
+        strict: the decoder that is tried first.
+        form: decodes to plain objects if `strict` fails; these are then converted.
+    """
     wanted = inspect.type_info(kind)
 
     def decode(data: Any) -> Any:
@@ -71,7 +76,11 @@ def lenient_msgpack(kind: Any) -> Decode:
 
 
 def lenient_convert(said: Any, kind: Any) -> Any:
-    """Return plain objects as that type. Raises `msgspec.ValidationError`."""
+    """Convert plain objects to a type.
+
+    Raises:
+        msgspec.ValidationError: the conversion is not possible.
+    """
     try:
         return msgspec.convert(said, kind)
     except msgspec.ValidationError:
@@ -82,8 +91,11 @@ def lenient_convert(said: Any, kind: Any) -> Any:
 
 
 def read_json(data: bytes | str) -> Any:
-    """Return what JSON says: with a byte order mark or without, in UTF-8, UTF-16 or UTF-32, gzipped or not. Raises one
-    of `UNREADABLE`."""
+    """Decode JSON in UTF-8, UTF-16 or UTF-32, with or without a byte order mark, gzipped or not.
+
+    Raises:
+        UNREADABLE: one of these errors.
+    """
     if not isinstance(data, str):
         data = _inflated(bytes(data))
     text = data if isinstance(data, str) else _text_of(data, json.detect_encoding(data))
@@ -93,7 +105,11 @@ def read_json(data: bytes | str) -> Any:
 
 
 def read_msgpack(data: bytes) -> Any:
-    """Return what MessagePack says. Raises one of `UNREADABLE`."""
+    """Decode MessagePack; U+FFFD replaces invalid UTF-8 in its strings.
+
+    Raises:
+        UNREADABLE: one of these errors.
+    """
     data = bytes(data)
     for _ in range(_MOST_MENDED):
         try:
@@ -106,16 +122,22 @@ def read_msgpack(data: bytes) -> Any:
 
 
 def read_record(value: bytes) -> Any:
-    """Return what a record's value says: MessagePack, JSON, JSON encoded as JSON once more or behind a schema's number,
-    also within an envelope. Raises one of `UNREADABLE`."""
+    """Decode a record's value: MessagePack, or JSON, also encoded twice, behind a schema id, or in an envelope.
+
+    Raises:
+        UNREADABLE: one of these errors.
+    """
     value = value[next((size for mark, size in _SCHEMAS.items() if value.startswith(mark)), 0) :]
     said = read_msgpack(value) if value and value[0] in _MAPS else read_json(value)
     return _out_of_envelopes(read_json(said) if isinstance(said, str) else said)
 
 
 def _out_of_envelopes(said: Any) -> Any:
-    """Return what is in a list of one, a CloudEvent in structured mode, or the field that Kafka Connect, Debezium, DMS,
-    EventBridge, MassTransit, SNS or Pub/Sub has a value in; anything else as it is."""
+    """Return the content of a common envelope, or the value unchanged if it has none.
+
+    Envelopes are a list of one item, a structured CloudEvent, and the fields in which Kafka Connect, Debezium, DMS,
+    EventBridge, MassTransit, SNS and Pub/Sub put a value.
+    """
     for _ in range(_MOST_ENVELOPES):
         said = said[0] if isinstance(said, list) and len(said) == 1 else said
         named = by_name(said) if isinstance(said, dict) else {}
@@ -134,12 +156,12 @@ def _out_of_envelopes(said: Any) -> Any:
 
 
 def mended(data: bytes) -> bytes:
-    """Return bytes with each surrogate in UTF-8 as U+FFFD, which is as long."""
+    """Replace each surrogate encoded in UTF-8 by U+FFFD, which has the same length."""
     return _SURROGATES.sub(b"\xef\xbf\xbd", data)
 
 
 def well_formed(text: str) -> str:
-    """Return a text with two surrogates that belong together as their character, and any other as U+FFFD."""
+    """Join surrogate pairs into their character, and replace single surrogates by U+FFFD."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
@@ -151,7 +173,11 @@ def _text_of(raw: bytes, encoding: str = "utf-8") -> str:
 
 
 def _inflated(data: bytes) -> bytes:
-    """Return gzipped bytes as they were before, up to a limit; others as they are. Raises `ValueError`."""
+    """Decompress gzipped bytes up to a limit; return other bytes unchanged.
+
+    Raises:
+        ValueError: the gzip data is invalid or too large.
+    """
     if not data.startswith(_GZIP):
         return data
     unzip = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
@@ -165,12 +191,13 @@ def _inflated(data: bytes) -> bytes:
 
 
 def _load(text: str) -> Any:
-    """Return what JSON says, with line breaks in its strings too; NaN and the infinities are null."""
+    """Decode JSON; line breaks inside strings are accepted, NaN and infinities become null."""
     return json.loads(text, strict=False, parse_constant=lambda _: None, parse_int=_integer)
 
 
 def _integer(digits: str) -> int | float:
-    """Return an integer; one that no field takes as a float, which costs no time that grows with its length."""
+    """Return an integer, or a float if it has too many digits for any field, since parsing it exactly would take too
+    long."""
     return int(digits) if len(digits) <= _MOST_DIGITS else float(digits)
 
 
@@ -178,7 +205,7 @@ def _integer(digits: str) -> int | float:
 
 
 def _fit(said: Any, wanted: inspect.Type) -> Any:
-    """Return a value as that type takes it; unchanged where it cannot be repaired."""
+    """Convert a value to the wanted type; return it unchanged if that is not possible."""
     fit = _FITS.get(type(wanted))
     return said if fit is None else fit(said, wanted)
 
@@ -190,7 +217,7 @@ def _fit_annotated(said: Any, wanted: inspect.Metadata) -> Any:
 
 
 def _fit_union(said: Any, wanted: inspect.UnionType) -> Any:
-    """Return a value as the member of the union that it is of, or may become."""
+    """Convert a value to the union's member that matches it, or could."""
     members: list[Any] = [each for each in wanted.types if not isinstance(each, inspect.NoneType)]
     found = [each for each in members if _takes(each, said)]
     if len(found) > 1 and isinstance(said, dict):
@@ -212,16 +239,19 @@ def _fit_dict(said: Any, wanted: inspect.DictType) -> Any:
 
 
 def _fit_list(said: Any, wanted: Any) -> Any:
-    """Return each item as the list's type takes it, without those that are null, or empty where that is no item; one
-    value is a list of one."""
+    """Convert each item, dropping nulls and invalid empty items; a single value becomes a list of one."""
     items = said if isinstance(said, list) else [said]
     least = getattr(wanted.item_type, "min_length", None)
     return [_fit(each, wanted.item_type) for each in items if each is not None and not (each == "" and least)]
 
 
 def _fit_struct(said: Any, wanted: inspect.StructType) -> Any:
-    """Return the fields that the struct knows, however their names are spelt, without those that are null, or optional
-    and an empty text or an empty list or map of another type. A text is its JSON, or a part of that text."""
+    """Return the struct's fields in any spelling of their names.
+
+    Nulls are dropped, and so are empty texts, lists and maps of optional fields that have another type. A text is
+    parsed
+    as the struct's JSON, or used as the `text` of a part.
+    """
     if isinstance(said, str):
         is_part = any(field.encode_name == "text" for field in wanted.fields)
         said = read_json(said) if said[:1] == "{" else {"text": said} if is_part else said
@@ -246,12 +276,12 @@ def _fit_struct(said: Any, wanted: inspect.StructType) -> Any:
 
 
 def by_name(said: dict[Any, Any]) -> dict[str, Any]:
-    """Return a map's values by their names without case and punctuation: `SESSION_ID` and `sessionId` are one."""
+    """Return a map's values by their names without case and punctuation: `SESSION_ID` and `sessionId` are the same."""
     return {plain_name(name): value for name, value in said.items() if isinstance(name, str)}
 
 
 def _tag_in(named: dict[str, Any], wanted: inspect.StructType) -> Any:
-    """Return the tag that a map has; in another spelling ("ChatRequest") the type's own."""
+    """Return the map's tag; a different spelling of the type's tag ("ChatRequest") becomes the type's own."""
     tag = named.get(plain_name(wanted.tag_field or ""))
     return wanted.tag if isinstance(tag, str) and _plain_tag(tag) == _plain_tag(str(wanted.tag)) else tag
 
@@ -261,7 +291,7 @@ def _plain_tag(tag: str) -> str:
 
 
 def _takes(wanted: Any, said: Any) -> bool:
-    """Return whether a type, or a member of a union, is what the value is of, or may become."""
+    """Return whether the value has the type, or one of a union's types, or can be converted to it."""
     if isinstance(wanted, inspect.UnionType):
         return any(_takes(each, said) for each in wanted.types)
     return isinstance(getattr(wanted, "type", wanted), _TAKES.get(type(said), ()))
@@ -283,7 +313,7 @@ def _fit_bool(said: Any, wanted: inspect.BoolType) -> Any:
 
 
 def _fit_word(said: Any, wanted: inspect.LiteralType) -> Any:
-    """Return one of the words that are wanted, in small letters: enums are often written in capitals."""
+    """Return the value in lower case if that is one of the wanted words, since enums are often written in capitals."""
     word = said.lower() if isinstance(said, str) else said
     return word if word in wanted.values else said
 

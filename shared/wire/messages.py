@@ -1,8 +1,8 @@
-"""Every message on the wire: WebSocket frames and Kafka records, as one set of Structs.
+"""Every message on the wire, WebSocket frames and Kafka records, as one set of Structs.
 
-The same Structs give the JSON form, the MessagePack form and the JSON Schema. Names follow OpenAI's Realtime API.
-A field without a default is always on the wire; one with a default is left out while it has that default. Unknown
-fields are ignored both ways, so new fields are added with a default.
+The same Structs define the JSON form, the MessagePack form and the JSON Schema. Names follow OpenAI's Realtime API.
+A field without a default is always on the wire; one with a default is omitted while it has that default. Unknown fields
+are ignored in both directions, so new fields are added with a default.
 """
 
 from typing import Annotated, Final, Literal, get_args
@@ -40,7 +40,7 @@ Bucket = Literal["short", "medium", "long"]
 HandoffReason = Literal["requested", "text", "fallbacks"]
 Rating = Literal["up", "down"]
 RatingReason = Literal["wrong", "incomplete", "unclear", "off_topic", "slow", "other"]
-# What the FAQ, the fallback and the widget speak.
+# The languages of the FAQ, the fallback and the widget.
 Language = Annotated[Literal["en", "zh"], Meta(extra={"reads": nearest_language})]
 
 
@@ -48,7 +48,8 @@ Language = Annotated[Literal["en", "zh"], Meta(extra={"reads": nearest_language}
 
 
 class Resume(Message, frozen=True):
-    """`age_ms`: how long ago the cursor came, by the client's own count; deadlines go by it, whatever clocks say."""
+    """Resume a session. `age_ms`: time since the client received the cursor, by its own clock; deadlines are
+    corrected by it."""
 
     cursor: str
     age_ms: Count | None = None
@@ -60,14 +61,16 @@ class ClientInfo(Message, frozen=True):
 
 
 class Consent(Message, frozen=True):
-    """The customer's consent to more than being answered; nothing, unless it stands here. `training`: that the words
-    of this session's requests may be recorded, and models be calibrated on them."""
+    """The customer's consent beyond being answered. `training`: the texts of this session may be recorded, and models
+    may be
+    calibrated with them.
+    """
 
     training: bool = False
 
 
 class Said(Message, frozen=True):
-    """A turn of the conversation before a question, as the asker tells it. Either may be empty."""
+    """An earlier turn of the conversation, as supplied by the client. Either text may be empty."""
 
     user: str
     assistant: str
@@ -93,9 +96,12 @@ class SessionDelete(Message, frozen=True, tag="session.delete"):
 
 
 class ResponseCreate(Message, frozen=True, tag="response.create"):
-    """Ask. `event_id` is the idempotency key within the session; times are relative to the gateway's receipt. `turns`,
-    even none, stand in the prompt instead of what is remembered of the conversation; `instructions`, which is a right
-    of the token, instead of the shop's own."""
+    """Ask a question. `event_id` is the idempotency key within the session; times are relative to the gateway's
+    receipt.
+    `turns`, even an empty list, replaces the conversation's history in the prompt; `instructions`, for which the token
+    needs
+    a right, replaces the shop's own.
+    """
 
     event_id: Identifier
     input: Text
@@ -118,7 +124,7 @@ class ResponseCancel(Message, frozen=True, tag="response.cancel"):
 
 
 class HandoffRequest(Message, frozen=True, tag="handoff.request"):
-    """The customer asks for a person. `event_id` stands in what is said of it; `language` is the one to answer in."""
+    """The customer asks for a person. The response repeats `event_id`; `language` is the language of the answer."""
 
     event_id: Identifier | None = None
     language: Language = "en"
@@ -133,7 +139,7 @@ class _Rated(Message, frozen=True):
 
 
 class Feedback(_Rated, frozen=True, tag="feedback"):
-    """The customer's opinion of an answer: a rating, whether it settled the matter, or both. The last one counts."""
+    """The customer's opinion of an answer: a rating, whether it solved the problem, or both. The last one counts."""
 
 
 class Pong(Message, frozen=True, tag="pong"):
@@ -182,7 +188,7 @@ class SessionClosing(Message, frozen=True, tag="session.closing"):
 
 
 class ResponseCreated(Message, frozen=True, tag="response.created"):
-    """The answer is assured: Kafka has acknowledged the request (acks=all), or the fallback answers at once."""
+    """The answer is guaranteed: Kafka has acknowledged the request (acks=all), or the fallback answers immediately."""
 
     response_id: str
     event_id: str
@@ -192,7 +198,7 @@ class ResponseCreated(Message, frozen=True, tag="response.created"):
 
 
 class ResponseDelta(Message, frozen=True, tag="response.output_text.delta"):
-    """`seq` counts from 0 without gap; `offset` is the number of characters (code points) before this delta."""
+    """`seq` counts from 0 without gaps; `offset` is the number of characters (code points) before this delta."""
 
     response_id: str
     seq: int
@@ -207,8 +213,10 @@ class ResponseDone(Message, frozen=True, tag="response.done"):
 
 
 class HandoffCreated(Message, frozen=True, tag="handoff.created"):
-    """A person has been asked to take over: Kafka has acknowledged it (acks=all). Told once more to a client that comes
-    back, and to one that asks while it is open, with the same id."""
+    """A person has been asked to take over, and Kafka has acknowledged it (acks=all). Sent again, with the same id, to
+    a client
+    that reconnects or asks again while the hand-off is open.
+    """
 
     handoff_id: str
     reason: HandoffReason
@@ -217,7 +225,7 @@ class HandoffCreated(Message, frozen=True, tag="handoff.created"):
 
 
 class FeedbackRecorded(_Rated, frozen=True, tag="feedback.recorded"):
-    """The feedback of an answer that counts from now on."""
+    """The recorded feedback of an answer; it replaces earlier feedback."""
 
 
 class ErrorEvent(Message, frozen=True, tag="error"):
@@ -247,14 +255,19 @@ ServerMessage = (
 
 
 class ChatRequest(Message, frozen=True, tag="chat.request"):
-    """A request on `chat.requests*`. Other services must give `id`, `session_id` and `input`; the rest has defaults,
-    filled in from settings by whoever reads it first. Times are absolute, Unix milliseconds. `generation` is the
-    conversation's when it was asked, as gateways count them (`shared.conversation.erasures`); without it
-    `created_unix_ms` tells. `concurrent` are the conversation's other questions that had no end when this one was
-    asked: their turns do not stand in its prompt, whenever it is computed.
-    `turns` and `instructions` as in `ResponseCreate`. `revision` names the version that the
-    registry's state of `epoch` had it served by; who has not got that one serves it by its own, and says so.
-    `answered` stands in a request of the shadow lane: nobody reads its answer, which is compared with that one."""
+    """A request on `chat.requests*`. Other services must set `id`, `session_id` and `input`; the first reader fills in
+    the
+    other fields from its settings. Times are absolute, in Unix milliseconds. `generation` is the conversation's
+    generation
+    when the question was asked (`shared.conversation.erasures`); without it `created_unix_ms` decides. `concurrent` are
+    the
+    conversation's other questions that were open when this one was asked: their turns are not in its prompt, whenever
+    it is
+    computed. `turns` and `instructions` are those of `ResponseCreate`. `revision` is the version that should answer,
+    according to the registry's state `epoch`; a worker without it answers with its own version and says so. `answered`
+    is
+    set in the shadow lane: no client reads that answer, which is compared with this one.
+    """
 
     id: Identifier
     session_id: Identifier
@@ -283,8 +296,10 @@ class ChatRequest(Message, frozen=True, tag="chat.request"):
 
 
 class ReplyDelta(Message, frozen=True, tag="chat.delta"):
-    """Some text of an answer. `attempt` tells one worker's try at a request from another's (it grows). `revision` is
-    that of the version which writes it: no other version continues it."""
+    """Some text of an answer. `attempt` identifies one worker's try at the request, and increases. `revision` is the
+    version
+    that writes the text; no other version continues it.
+    """
 
     request_id: str
     session_id: str
@@ -296,9 +311,12 @@ class ReplyDelta(Message, frozen=True, tag="chat.delta"):
 
 
 class ReplyDone(Outcome, frozen=True, tag="chat.done"):
-    """An answer's end, as Kafka has it. The reader keeps the first of a request and drops the rest. A gateway that
-    ends one itself writes it too, for the gateway that its client may come back to. `times` where the request's
-    `traceparent` says that its trace is recorded."""
+    """An answer's end on Kafka. The reader keeps a request's first one and drops the others. A gateway that ends an
+    answer
+    itself writes it too, for the gateway to which its client may reconnect. `times` is set if the request's
+    `traceparent`
+    says that its trace is recorded.
+    """
 
     request_id: str
     session_id: str
@@ -308,8 +326,10 @@ class ReplyDone(Outcome, frozen=True, tag="chat.done"):
 
 
 class Cancel(Message, frozen=True, tag="chat.cancel"):
-    """A notice that nobody waits for an answer any more; with `reply_partition`, nobody to whom it goes there; with
-    `created_unix_ms`, nobody who asked for it by that request: whoever asks again under the same id does."""
+    """Cancels an answer. `reply_partition` limits it to readers on that partition; `created_unix_ms` to the request
+    created
+    then, so that a retry under the same id is not cancelled.
+    """
 
     request_id: Identifier
     reply_partition: Count | None = None
@@ -317,8 +337,10 @@ class Cancel(Message, frozen=True, tag="chat.cancel"):
 
 
 class Adopt(Message, frozen=True, tag="chat.adopt"):
-    """An answer's client has come to the gateway of `reply_partition`: it is told there too, from its beginning.
-    `created_unix_ms` is that of its request."""
+    """An answer's client has connected to the gateway of `reply_partition`: the answer is sent there too, from its
+    beginning.
+    `created_unix_ms` is that of its request.
+    """
 
     request_id: Identifier
     reply_partition: Count
@@ -326,16 +348,20 @@ class Adopt(Message, frozen=True, tag="chat.adopt"):
 
 
 class Forgotten(Message, frozen=True, tag="chat.forgotten"):
-    """Nothing that was learned or recorded from a conversation before `unix_ms` may be kept: it was erased, or its
-    customer withdrew the consent to training. `person` is the conversation's digest (`SessionKey.digest`)."""
+    """Nothing learned or recorded from a conversation before `unix_ms` may be stored any longer: it was erased, or its
+    customer
+    withdrew the consent to training. `person` is the conversation's digest (`SessionKey.digest`).
+    """
 
     person: Identifier
     unix_ms: UnixMs
 
 
 class Erase(Message, frozen=True, tag="chat.erase"):
-    """A conversation is erased, and is in this generation from now on (`shared.conversation.erasures`): whatever
-    workers and gateways hold of an earlier one is forgotten."""
+    """A conversation is erased and now has this generation (`shared.conversation.erasures`): workers and gateways drop
+    what
+    they store of earlier ones.
+    """
 
     tenant: Identifier
     session_id: Identifier
@@ -343,15 +369,17 @@ class Erase(Message, frozen=True, tag="chat.erase"):
 
 
 class Refusal(Message, frozen=True):
-    """Why a worker has not loaded a version, by the registry's state of that epoch."""
+    """Why a worker has not loaded a version, in the registry's state of that epoch."""
 
     epoch: Count
     reason: str
 
 
 class PricedMessage(Message, frozen=True, kw_only=True):
-    """A record with `service_ms`, the machine time of one request by bucket in ms. A bucket of which nothing is
-    measured is left out: a 0, as a worker without an answer has it, is dropped when a record is made or decoded."""
+    """A record with `service_ms`, the machine time of one request by bucket, in ms. Buckets without a measurement are
+    left out;
+    zeros, which a worker without an answer reports, are dropped.
+    """
 
     service_ms: dict[Bucket, PredictedMs] = field(default_factory=dict)
 
@@ -360,8 +388,7 @@ class PricedMessage(Message, frozen=True, kw_only=True):
 
 
 class WorkerReport(PricedMessage, frozen=True, tag="chat.worker"):
-    """A worker's report of what it can still take on; its newest report counts, and a record without a value says that
-    it leaves.
+    """A worker's report of its free capacity. Its newest report counts; a record without a value says that it leaves.
 
     `partitions` are those that it reads of each bucket's topic; none while its group shares them out anew. By bucket
     served: `first_token_ms`, predicted from the arrival of a request now to the first text that is shown of it, and
@@ -390,15 +417,20 @@ class WorkerReport(PricedMessage, frozen=True, tag="chat.worker"):
 
 
 class Observation(Message, frozen=True, tag="chat.observation"):
-    """The end of an answer of a rollout, as its gateway saw it: evidence for or against a version. `conversation` is a
-    digest of tenant and session; `moved` says whether its answer before this one came from another lane, None if the
-    gateway does not know.
+    """The end of a rollout's answer as seen by its gateway: evidence for or against a version. `conversation` is a
+    digest of
+    tenant and session; `moved` says whether the conversation's previous answer came from another lane, None if the
+    gateway
+    does not know.
 
-    `revision` is the version that was asked, `answered_by` the one whose model wrote the answer; empty where no model
-    did. `censored`: another version's lane answered in time, which is evidence for neither version. `ttft_ms` is None
-    where the asked version showed no text. `cancelled` (its customer stopped it after its first text) and `handed_over`
-    (its customer asked for a person) have no deadline to meet: the other outcomes are False then. `rating` comes later,
-    in an observation without outcomes. `compared` is in that of a shadow's worker, whose answer nobody saw."""
+    `revision` is the version that was asked, `answered_by` the one whose model wrote the answer; empty if no model did.
+    `censored`: another version's lane answered in time, which is evidence for neither version. `ttft_ms` is None if the
+    asked version showed no text. `cancelled` (the customer stopped it after its first text) and `handed_over` (the
+    customer
+    asked for a person) have no deadline to meet: the other outcomes are False then. `rating` comes later, in an
+    observation
+    without outcomes. `compared` is set by a shadow's worker, whose answer no customer saw.
+    """
 
     response_id: str
     conversation: str
@@ -423,6 +455,6 @@ class Observation(Message, frozen=True, tag="chat.observation"):
 
 
 Reply = ReplyDelta | ReplyDone
-# What is said of a request after it was asked.
+# Notices about a request that was asked before.
 Notice = Cancel | Adopt
 CLIENT_TYPES: Final = frozenset(str(kind.__struct_config__.tag) for kind in get_args(ClientMessage))

@@ -1,4 +1,4 @@
-"""The end of an answer, the same in the record of a worker and in the frame that its client gets."""
+"""The end of an answer, in the same form in a worker's record and in the client's frame."""
 
 from functools import cache
 from typing import Any, Final, Literal, TypeVar
@@ -11,8 +11,8 @@ from shared.wire.lanes import Lane
 
 Status = Literal["completed", "incomplete", "cancelled", "failed"]
 Reason = Literal["stop", "max_output_tokens", "deadline", "client", "infeasible", "internal"]
-# Whose words an answer is: "mixed" is the model's with an FAQ entry's in some place, "courtesy" a fixed line that
-# returns a greeting, "unsure" says that nothing is known for sure.
+# Who wrote an answer: "mixed" is the model's text with some of an FAQ entry's, "courtesy" a fixed line that returns a
+# greeting, "unsure" says that nothing is known for sure.
 Source = Literal["model", "mixed", "faq", "courtesy", "unsure", "busy", "handoff"]
 BY_MODEL: Final[frozenset[Source]] = frozenset({"model", "mixed"})
 OutcomeT = TypeVar("OutcomeT", bound="Outcome")
@@ -20,11 +20,11 @@ MessageT = TypeVar("MessageT", bound="Message")
 
 
 class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Base of every message: immutable, by keyword, defaults left off the wire."""
+    """Base of every message: immutable, keyword-only, defaults are not sent."""
 
     def within(self, message: type[MessageT], **fields: Any) -> MessageT:
-        """Return a message of another kind with this one's values of the fields that both kinds have. A value in
-        `fields` replaces this one's."""
+        """Return a message of another type with the values of the fields that both types have. `fields` overrides
+        them."""
         shared = _shared_fields(type(self), message)
         return message(**{name: getattr(self, name) for name in shared} | fields)
 
@@ -35,7 +35,8 @@ def _shared_fields(one: type[Struct], other: type[Struct]) -> tuple[str, ...]:
 
 
 class Usage(Message, frozen=True):
-    """Tokens of the whole prompt (system, FAQ entries and history too), those not computed again, and generated."""
+    """Tokens of the whole prompt (with system text, FAQ entries and history), those taken from the cache, and those
+    generated."""
 
     input_tokens: Count = 0
     cached_tokens: Count = 0
@@ -43,7 +44,7 @@ class Usage(Message, frozen=True):
 
 
 class Timings(Message, frozen=True):
-    """The times of an answer in milliseconds. `ttft_ms` and `total_ms` run from the gateway's receipt of the
+    """The times of an answer in milliseconds. `ttft_ms` and `total_ms` start at the gateway's receipt of the
     request."""
 
     admission_ms: float | None = None
@@ -54,10 +55,12 @@ class Timings(Message, frozen=True):
 
 
 class WorkerTimes(Message, frozen=True):
-    """When a worker did what for an answer, in Unix milliseconds by its own clock: its half of the trace.
+    """The worker's part of an answer's trace, in Unix milliseconds by its own clock.
 
-    Taken up at `arrived`; from `kv_asked` to `kv_found` it looked for what was computed before; `ready` to be computed;
-    `started` with the first step; `prefilled` is the end of each chunk of the prompt."""
+    `arrived`: read from Kafka. `kv_asked` to `kv_found`: lookup of cached KV. `ready`: can be computed. `started`:
+    first
+    step. `prefilled`: end of each chunk of the prompt.
+    """
 
     worker_id: str
     arrived_unix_ms: float
@@ -71,7 +74,7 @@ class WorkerTimes(Message, frozen=True):
 
 
 class Grounding(Message, frozen=True):
-    """A FAQ entry that stood in the prompt, or was itself the answer."""
+    """An FAQ entry that was in the prompt, or was itself the answer."""
 
     id: str
     question: str
@@ -79,8 +82,10 @@ class Grounding(Message, frozen=True):
 
 
 class Replaced(Message, frozen=True):
-    """A stretch of an answer, in characters (code points), that stands where the model named what nothing bears out:
-    words of the FAQ entry `id`, or none at all where `length` is 0."""
+    """A part of an answer, in characters (code points), that replaces a claim of the model without a source: text of
+    the FAQ
+    entry `id`, or nothing if `length` is 0.
+    """
 
     offset: Count
     length: Count
@@ -97,9 +102,12 @@ class ErrorDetail(Message, frozen=True):
 
 
 class Outcome(Message, frozen=True, kw_only=True):
-    """The end of an answer, and the whole of it. `output_text` is the concatenation of its deltas. `model` and
-    `revision` name the version that wrote it, where a model did; `lane` is that of its worker, where it is not the
-    champion's. `faq_version` is that of an edge's FAQ, where its entries are the grounding."""
+    """The end of an answer, with the whole of it. `output_text` is the concatenation of its deltas. `model` and
+    `revision` name
+    the version that wrote it, if a model did; `lane` is its worker's lane unless that is the champion's. `faq_version`
+    is
+    the version of an edge's FAQ if its entries are the grounding.
+    """
 
     status: Status
     reason: Reason
@@ -127,7 +135,7 @@ class Outcome(Message, frozen=True, kw_only=True):
         grounding: tuple[Grounding, ...] = (),
         faq_version: int | None = None,
     ) -> "Outcome":
-        """Return the outcome of an answer of which nobody counted tokens or times."""
+        """Return the outcome of an answer without token counts and times."""
         return Outcome(
             status=status,
             reason=reason,
@@ -142,6 +150,6 @@ class Outcome(Message, frozen=True, kw_only=True):
 
 
 class Response(Outcome, frozen=True):
-    """An answer, as its client has it."""
+    """An answer as its client gets it."""
 
     id: str

@@ -1,4 +1,4 @@
-"""A `ChatRequest` as it came becomes one with nothing left open: defaults, limits and the deadline, decided once."""
+"""Complete a received `ChatRequest`: defaults, limits and the deadline are decided once."""
 
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -26,16 +26,16 @@ from shared.wire.topics import TRACEPARENT as TRACEPARENT_HEADER
 _SHOWN_BYTES = 40
 _SHOWN_CHARS = 100
 _MOST_NAME_CHARS = 255
-_MAX_PARTITION = 2**31 - 1  # Kafka's are 32 bits wide
+_MAX_PARTITION = 2**31 - 1  # partition numbers in Kafka have 32 bits
 _CE_TYPE = "chat.request"
 
 Target = tuple[str, int | None]
-"""Where a reply goes: a topic and, where one is named, its partition."""
+"""A topic for replies, and a partition if the request names one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """The settings' values for requests that do not say theirs."""
+    """The settings' values for fields that a request does not set."""
 
     tenant: str
     output_tokens: int
@@ -50,8 +50,10 @@ class Defaults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """A request that can be served: every field has its value. Where it names no generation of its conversation, that
-    is the one in which it was created: an erasure in that millisecond or later is of a later one."""
+    """A request with a value in every field. Without a generation in the request, it is derived from the creation time.
+
+    An erasure in the millisecond of the creation or later has a later generation.
+    """
 
     request: ChatRequest
     tenant: str
@@ -72,22 +74,29 @@ class Order:
 
     @property
     def asked_unix_ms(self) -> int:
-        """Return when it was asked as its record says, even if that is ahead of this process's clock: prompts go by it,
-        and must be the same for every worker."""
+        """Return when it was asked according to its record, even if that is ahead of this process's clock.
+
+        Prompts are built from this time, and must be the same at every worker.
+        """
         return self.created_unix_ms if self.request.created_unix_ms is None else self.request.created_unix_ms
 
     def by_a_clock_behind(self, clock_ms: int) -> "Order":
-        """Return the request with its deadline by a process's own time, which the wire's is so far ahead of; its
-        creation stays as it was written."""
+        """Return the request with its deadline converted to the process's clock, which is `clock_ms` behind the wire's.
+
+        The time of creation remains as written.
+        """
         return replace(self, deadline=self.deadline.later(-clock_ms), clock_ms=clock_ms)
 
 
 def settle(request: ChatRequest, defaults: Defaults, now_unix_ms: float) -> Order:
-    """Fill in what is open. An absent seed follows from the request's id, so that a second worker draws the same.
+    """Fill in missing fields. A missing seed is derived from the request's id, so that a second worker gets the same.
 
-    Raises `ProtocolError` for a tenant or a reply topic that is not on its allow-list and for a time in seconds. Asking
-    for more tokens or time than the limits allow is not an error: the limits apply. What each bad deadline comes to
-    stands in docs/deadlines.md.
+    Asking for more tokens or time than the limits allow is not an error: the limits apply. docs/deadlines.md describes
+    how
+    each bad deadline is treated.
+
+    Raises:
+        ProtocolError: the tenant or reply topic is not on its allow-list, or a time is in seconds.
     """
     _refuse_seconds(request)
     if request.reply_partition is not None and request.reply_partition > _MAX_PARTITION:
@@ -123,7 +132,7 @@ def settle(request: ChatRequest, defaults: Defaults, now_unix_ms: float) -> Orde
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Names:
-    """What a refused record says of its asker."""
+    """The fields of a rejected record that identify its sender."""
 
     id: str
     session_id: str
@@ -132,8 +141,7 @@ class Names:
 
 
 def asker_of(request: ChatRequest | Names, defaults: Defaults) -> Target | None:
-    """Return the reply topic and partition to which the error of a refused request goes; None if it names none that it
-    may have."""
+    """Return where the error for a rejected request goes; None if it names no topic that it may use."""
     topic, partition = request.reply_topic or defaults.reply_topic, request.reply_partition
     if not reply_topic_allowed(topic, defaults.reply_topics) or not 0 <= (partition or 0) <= _MAX_PARTITION:
         return None
@@ -141,7 +149,7 @@ def asker_of(request: ChatRequest | Names, defaults: Defaults) -> Target | None:
 
 
 def request_headers(order: Order, *, source: str) -> dict[str, bytes]:
-    """CloudEvents binary mode, and what a reader needs without opening the value."""
+    """Return CloudEvents headers, and those that a reader needs before it decodes the value."""
     headers = event_headers(order.request, event_id=order.request.id, source=source) | {
         DEADLINE_HEADER: str(order.deadline.deadline_unix_ms).encode(),
         REPLY_TOPIC: order.reply_topic.encode(),
@@ -154,10 +162,15 @@ def request_headers(order: Order, *, source: str) -> dict[str, bytes]:
 
 
 def open_request(value: bytes | None, headers: Headers, *, unreadable: str = "") -> ChatRequest:
-    """Return a record's request, as its value and its headers say it together. `unreadable`: why it could not even be
-    read.
+    """Return a record's request, combined from its value and its headers.
 
-    Raises `ProtocolError` for what is no `ChatRequest`, and where a header and the value contradict each other.
+    Args:
+        value: the record's value.
+        headers: its headers.
+        unreadable: why aiokafka could not decode the record; empty if it could.
+
+    Raises:
+        ProtocolError: the value is not a `ChatRequest`, or a header contradicts it.
     """
     if unreadable:
         raise ProtocolError("invalid_record", unreadable)
@@ -165,11 +178,16 @@ def open_request(value: bytes | None, headers: Headers, *, unreadable: str = "")
 
 
 def heed_headers(request: ChatRequest, headers: Headers) -> ChatRequest:
-    """Return the request with what its headers say of it. Whoever read no more than the headers has already gone by
-    them: so of two deadlines the earlier counts, a reply topic or partition that only the header names is the
-    request's, and another id, type, reply topic or partition than the value's is refused.
+    """Return the request, completed from its headers.
 
-    Raises `ProtocolError`: `header_mismatch`, or `invalid_field` for a header that is no time or no number.
+    Readers that look only at headers have already acted on them, so the earlier of two deadlines counts, a reply topic
+    or
+    partition that only a header names is used, and a header with a different id, type, reply topic or partition than
+    the
+    value's is an error.
+
+    Raises:
+        ProtocolError: `header_mismatch`, or `invalid_field` for a header that is not a time or number.
     """
     _refuse_other(CE_TYPE, text_of(headers, CE_TYPE), _CE_TYPE)
     _refuse_other(CE_ID, text_of(headers, CE_ID), request.id)
@@ -187,8 +205,10 @@ def heed_headers(request: ChatRequest, headers: Headers) -> ChatRequest:
 
 
 def names_in(value: bytes | None, headers: Headers, key: bytes | None) -> Names | None:
-    """Return what a record that is no `ChatRequest` says of its asker, by its value or else its headers and its key
-    (`tenant/session`); None where it names no id."""
+    """Return the fields of an invalid request that identify its sender; None if it has no id.
+
+    They come from its value, else from its headers and its key (`tenant/session`).
+    """
     try:
         said = read_record(value or b"")
     except UNREADABLE:
@@ -268,16 +288,19 @@ def _created(request: ChatRequest, now_unix_ms: float) -> int:
 
 
 def _deadline(request: ChatRequest, defaults: Defaults, now_unix_ms: float) -> Deadline:
-    """Return the deadline. A request created in the future shows a clock ahead of ours by at least so much: the promise
-    keeps its length and runs from now. A clock behind ours cannot be told from a request that has waited: its deadline
-    stands."""
+    """Return the deadline in this process's time.
+
+    A request created in the future shows a clock that is ahead of ours by at least that much: the promise keeps its
+    length
+    and starts now. A clock behind ours cannot be distinguished from a request that has waited, so its deadline is kept.
+    """
     created, now = _created(request, now_unix_ms), int(now_unix_ms)
     ahead = max(0, created - now)
 
     def by_our_clock(unix_ms: int | None, default_ms: int) -> int:
         if unix_ms is None:
             return created - ahead + default_ms
-        return unix_ms - ahead if unix_ms >= created else unix_ms  # earlier than its creation: then that is wrong
+        return unix_ms - ahead if unix_ms >= created else unix_ms  # a deadline before the creation is itself wrong
 
     hard = min(by_our_clock(request.deadline_unix_ms, defaults.deadline_ms), now + defaults.max_deadline_ms)
     soft = by_our_clock(request.first_token_unix_ms, defaults.first_token_ms)
@@ -286,7 +309,8 @@ def _deadline(request: ChatRequest, defaults: Defaults, now_unix_ms: float) -> D
 
 
 def _seed_of(request_id: str) -> int:
-    """FNV-1a, 64 bit, shortened to what every msgpack reader holds: stable across processes, unlike `hash`."""
+    """Return the 64-bit FNV-1a hash of the id, shortened to what every MessagePack reader accepts; unlike `hash` it
+    is stable."""
     value = 0xCBF29CE484222325
     for byte in request_id.encode():
         value = (value ^ byte) * 0x100000001B3 % 2**64

@@ -1,5 +1,7 @@
-"""The records by which the size of a fleet is decided, and of what was decided: gateways and `replyline autoscale`
-write it."""
+"""Records from which a fleet's size is decided, and records of those decisions. Gateways and `replyline autoscale`
+write
+them.
+"""
 
 from typing import Annotated, Literal
 
@@ -30,11 +32,12 @@ class Asked(Struct, frozen=True, omit_defaults=True):
 
 class DemandReport(Message, frozen=True, tag="chat.demand"):
     """A gateway's report of what its customers have asked since it started, before admission. The counts only grow, so
-    a report that is lost changes nothing; `since_unix_ms` is when they began. A record without a value says that the
-    gateway ends.
+    a lost
+    report changes nothing; `since_unix_ms` is when they began. A record without a value says that the gateway ends.
 
-    `epoch` is that of the registry's state which the gateway follows, `rung` the rung of the ladder that requests begin
-    on, `breakers` the lanes whose breaker is open. Releases before these fields leave `rung` out."""
+    `epoch` is the registry's state that the gateway follows, `rung` the rung of the ladder on which requests begin,
+    `breakers` the lanes whose breaker is open. Releases before these fields leave out `rung`.
+    """
 
     gateway_id: Identifier
     unix_ms: Count
@@ -46,8 +49,9 @@ class DemandReport(Message, frozen=True, tag="chat.demand"):
 
 
 class ScalingRecord(PricedMessage, frozen=True, tag="chat.scaling"):
-    """The size of a pool of workers: `wanted` by the autoscaler, `found` by the workers' reports, and why. One a
-    minute, which is also the history that forecasts are made of, and one at each change of `wanted`.
+    """The size of a pool of workers: `wanted` by the autoscaler, `found` in the workers' reports, and the reason.
+    Written once
+    a minute, which is also the history for forecasts, and at each change of `wanted`.
 
     `asked` is the machine time that a second asked, the mean of the last minute; None while no gateway says.
     `expected` is what the forecast takes it to be when a worker that starts now serves, and `carries` what one worker

@@ -1,5 +1,7 @@
-"""The names of Redis' keys. All keys of a session hold it in a hash tag, so that a Redis Cluster keeps them together
-and one transaction or script may touch them; what a tenant's sessions share has the tenant's tag.
+"""The names of Redis keys.
+
+All keys of a session contain it in a hash tag, so that a Redis Cluster stores them together and one transaction or
+script may use them. Keys that a tenant's sessions share have the tenant's tag.
 """
 
 import hashlib
@@ -16,34 +18,37 @@ SessionPart = Literal["turns", "erased", "withdrawn", "kv", "handoff", "running"
 
 @dataclass(frozen=True, slots=True)
 class SessionKey:
-    """One tenant's session. A tenant's name holds no slash, so no two sessions have the same keys."""
+    """One tenant's session. A tenant's name contains no slash, so no two sessions have the same keys."""
 
     tenant: str
     session_id: str
 
     @property
     def record_key(self) -> bytes:
-        """The key of its records: their order stays, and one worker gets them while the group is stable."""
+        """The key of the session's records, which keeps them in order and at one worker while the group is stable."""
         return f"{self.tenant}/{self.session_id}".encode()
 
     @property
     def digest(self) -> str:
-        """Return a name for the conversation that is the same everywhere and holds no name of its own."""
+        """Return a stable digest of the conversation that contains neither tenant nor session id."""
         return hashlib.blake2b(self.record_key, digest_size=8, person=b"replyline-digest").hexdigest()
 
     def of(self, part: SessionPart) -> str:
-        """Return the name of the Redis key that holds this part of the session."""
+        """Return the name of the Redis key for this part of the session."""
         return f"replyline:{{{self.tenant}/{self.session_id}}}:{part}"
 
 
 def shared_key(tenant: str, name: bytes) -> str:
-    """Return the key of a block that the tenant's sessions share. In hex: people and ACL patterns read keys."""
+    """Return the key of a block shared by the tenant's sessions, in hex since people and ACL patterns read keys."""
     return f"replyline:{{{tenant}}}:kv:{name.hex()}"
 
 
 def owned_session_id(subject: str, session_id: str) -> str:
-    """Return the id of a subject's session everywhere behind the gateway: an id that no other subject's name and
-    session give, and that no client may name (docs/decisions/0013). 224 bits of SHA-256; a session's id holds no
-    slash."""
+    """Return the id that a subject's session has behind the gateway.
+
+    No other subject and session give the same id, and no client may name it (docs/decisions/0013). It contains 224 bits
+    of
+    SHA-256; a session id contains no slash.
+    """
     digest = hashlib.sha256(f"{session_id}/{subject}".encode()).hexdigest()
     return OWNED_PREFIX + digest[: MAX_ID_CHARS - len(OWNED_PREFIX)]

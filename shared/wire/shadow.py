@@ -1,4 +1,4 @@
-"""The messages of the shadow lane: the answer that a customer had, and how a shadow's answer compares with it."""
+"""Messages of the shadow lane: the answer that a customer got, and its comparison with the shadow's answer."""
 
 from typing import Annotated
 
@@ -11,8 +11,10 @@ Share = Annotated[float, Meta(ge=0.0, le=1.0)]
 
 
 class LiveAnswer(Message, frozen=True):
-    """The answer that a customer had: `request_id` is that of its own request, `replaced` how many stretches of it
-    stand where its model named what nothing bears out. Its times run from the gateway's receipt."""
+    """The answer that a customer got: `request_id` is that of the customer's request, `replaced` the number of parts in
+    which
+    the guard replaced a claim without a source. Times start at the gateway's receipt.
+    """
 
     request_id: str
     revision: str
@@ -24,7 +26,7 @@ class LiveAnswer(Message, frozen=True):
 
     @classmethod
     def of(cls, request_id: str, answer: Outcome) -> "LiveAnswer":
-        """Return an answer as a shadow's is compared with it."""
+        """Return an answer in the form that a shadow's is compared with."""
         return cls(
             request_id=request_id,
             revision=answer.revision or "",
@@ -39,10 +41,14 @@ class LiveAnswer(Message, frozen=True):
 class Comparison(Message, frozen=True):
     """The comparison of a shadow's answer with the live one.
 
-    `same_chars` and `same_tokens` are the part before the first difference, as a share of the longer answer: 1 where
-    they are equal. `score` is the share of tokens that both have in one order: half precision and the order of a batch
-    change a word without fault. `unfounded` counts the facts of each that nothing bears out, those that the guard has
-    replaced among them. The shadow's times run from its worker's receipt."""
+    `same_chars` and `same_tokens` are the part before the first difference, as a share of the longer answer: 1 if they
+    are
+    equal. `score` is the share of tokens that both have in the same order, since half precision and batch order may
+    change a
+    word without a fault. `unfounded` counts each answer's facts without a source, including those that the guard
+    replaced.
+    The shadow's times start at its worker's receipt.
+    """
 
     live_revision: str
     equal: bool

@@ -1,7 +1,7 @@
-"""Fit the partitions of the topics together, and decide and how often what they hold is kept: pure.
+"""Match the partitions of the topics, and decide their replication and retention. Pure.
 
-What is cancelled of request partition p stands in partition p mod n of `chat.cancels`: whoever reads the one reads the
-other. A producer's cancel stands there by its key alone, where n divides the partitions of the request topics.
+The cancels of request partition p are in partition p mod n of `chat.cancels`, so that the worker that reads the one
+reads the other. An external producer's cancel gets there by its key alone if n divides the request topics' partitions.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,14 +11,21 @@ from typing import Final
 
 from shared.wire.topics import TopicNames
 
-_COPIES: Final = 3  # with two of them acknowledged one broker may be lost, and another be away
+_COPIES: Final = 3  # with two acknowledged copies, one broker may be lost while another is down
 
 
 @dataclass(frozen=True, slots=True)
 class TopicCopies:
-    """A topic on so many brokers: of each record so many `replicas`, of which `in_sync` are up to date now and
-    `min_in_sync` must be for it to be acknowledged, kept for `kept_ms`; None where this user may not ask for that.
-    `config` has its other settings that were asked for."""
+    """A topic's replication and settings.
+
+    Attributes:
+        brokers: number of brokers in the cluster.
+        replicas: copies of each record.
+        in_sync: copies that are up to date now.
+        min_in_sync: copies that must be up to date for an acknowledgement; None if this user may not read it.
+        kept_ms: retention; None if this user may not read it.
+        config: the other settings that were asked for.
+    """
 
     topic: str
     brokers: int
@@ -30,18 +37,21 @@ class TopicCopies:
 
 
 def wanted_replicas(configured: int | None, brokers: int) -> int:
-    """Return the number of copies that the settings want, else as many copies as there are brokers for."""
+    """Return the configured number of copies, else three or one for each broker."""
     return configured or min(_COPIES, max(1, brokers))
 
 
 def min_in_sync_of(replicas: int) -> int:
-    """Return the number of copies that must have a record before it is acknowledged: more than half."""
+    """Return how many copies must have a record before it is acknowledged: more than half."""
     return replicas // 2 + 1
 
 
 def weakness(found: TopicCopies, configured: int | None) -> str | None:
-    """Return why what is acknowledged may be lost with one broker, and what to do; None where it is not, or where the
-    settings say that so few copies will do."""
+    """Return why acknowledged records may be lost with one broker, and what to do.
+
+    Returns:
+        None if they are safe, or if the settings ask for this few copies.
+    """
     wanted = wanted_replicas(configured, found.brokers)
     if found.replicas < wanted:
         return (
@@ -60,8 +70,14 @@ def weakness(found: TopicCopies, configured: int | None) -> str | None:
 
 
 def broken_promise(found: TopicCopies, wanted: Mapping[str, str]) -> str | None:
-    """Return which setting of a topic, that an operator or the broker itself may have created, breaks what we rely on,
-    and what to do: what is `wanted` of it, as `TopicNames.config` says. None if none is known to."""
+    """Return which of a topic's settings differs from what its readers rely on, and what to do; None if none does.
+
+    A topic may have been created by an operator or automatically by the broker.
+
+    Args:
+        found: the topic's settings.
+        wanted: the settings that it should have, from `TopicNames.config`.
+    """
     settings = {"cleanup.policy": "delete", **wanted}
     for name, value in settings.items():
         has = found.config.get(name, value)
@@ -74,22 +90,28 @@ def broken_promise(found: TopicCopies, wanted: Mapping[str, str]) -> str | None:
 
 
 PROMISED: Final = ("cleanup.policy", "retention.ms", "message.timestamp.type")
-"""What a topic's own settings promise its readers, beside its copies: by them a record is still there, or is found."""
+"""The topic settings that readers rely on besides replication: they decide whether a record still exists and is
+found.
+"""
 
 
 def cancel_partitions(request_partitions: Iterable[int], num_cancel_partitions: int) -> set[int]:
-    """Return the partitions that hold the cancels of these request partitions."""
+    """Return the partitions of `chat.cancels` for these request partitions."""
     return {cancel_partition(number, num_cancel_partitions) for number in request_partitions}
 
 
 def cancel_partition(request_partition: int, num_cancel_partitions: int) -> int:
-    """Return the partition that holds the cancels of a request partition."""
+    """Return the partition of `chat.cancels` for a request partition."""
     return request_partition % num_cancel_partitions
 
 
 def misfit(topics: TopicNames, num_partitions: Mapping[str, int]) -> str | None:
-    """Why cancels would miss their worker, and what to do; None where they do not. `num_partitions` of the topics that
-    there are, as far as they are known."""
+    """Return why cancels would not reach their worker, and what to do; None if they do.
+
+    Args:
+        topics: the topics' names.
+        num_partitions: partitions of the existing topics, as far as known.
+    """
     cancels = num_partitions.get(topics.cancels)
     requests = {topic: num for topic, num in num_partitions.items() if num and topics.bucket_of(topic) is not None}
     odd = next((topic for topic, num in requests.items() if cancels and num % cancels), None)

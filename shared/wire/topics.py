@@ -1,4 +1,4 @@
-"""The topics, their headers and keys, and which bucket a prompt belongs to."""
+"""The topics, their headers and keys, and the bucket of a prompt."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +12,7 @@ from shared.wire.messages import Bucket
 BUCKETS: Final[tuple[Bucket, ...]] = ("short", "medium", "long")
 SHORT_MAX_TOKENS: Final = 64
 MEDIUM_MAX_TOKENS: Final = 256
-"""The longest inputs that the topics .short and .medium are for."""
+"""The longest inputs of the buckets short and medium, in tokens."""
 
 CONTENT_TYPE: Final = "content-type"
 CE_ID: Final = "ce_id"
@@ -30,12 +30,12 @@ DEAD_LEFT_OUT: Final = "dead-letter-left-out"
 DEAD_REPLAYS: Final = "dead-letter-replays"
 
 BROADCAST_PARTITION: Final = 0
-"""The one partition that is written and read, of `chat.erasures`, `chat.workers` and `chat.versions`, which every
-process reads, and of `chat.forgotten`, `chat.observations`, `chat.demand` and `chat.scaling`, however many partitions
-the topic has. A reader has the partitions of its start."""
+"""The only partition used of `chat.erasures`, `chat.workers`, `chat.versions`, which every process reads, and of
+`chat.forgotten`, `chat.observations`, `chat.demand` and `chat.scaling`. A reader does not see partitions added later.
+"""
 
 KEPT_MS: Final = 900_000
-"""So long Kafka keeps questions and answers, unless a deadline may be later."""
+"""Retention of questions and answers, unless a deadline may be later."""
 _KEPT_AFTER_MS: Final = 120_000
 _WEEK_MS: Final = 7 * 86_400_000
 _ERASURES_MS: Final = 32 * 86_400_000
@@ -44,18 +44,18 @@ _SCALING_MS: Final = 28 * 86_400_000
 
 Headers = Mapping[str, bytes]
 
-# What Kafka takes as a topic's name: org.apache.kafka.common.internals.Topic.
+# Legal topic names, as in org.apache.kafka.common.internals.Topic.
 _LEGAL = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._\-]{1,249}")
 
 
 def in_lane(name: str, lane: Lane) -> str:
-    """Return the name of a lane's own topic or group, by that of the champion's."""
+    """Return the name of a lane's topic or group, given the champion's."""
     return name if lane == CHAMPION else f"{name}.{lane}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Topic:
-    """A topic; of `TopicNames` it is the name behind the prefix."""
+    """A topic's name without the prefix; accessed through `TopicNames` it has the prefix."""
 
     name: str
 
@@ -65,7 +65,7 @@ class _Topic:
 
 @dataclass(frozen=True, slots=True)
 class TopicNames:
-    """Every topic's name. A prefix keeps several systems apart on one broker."""
+    """The names of all topics. A prefix separates several systems on one broker."""
 
     prefix: str = ""
 
@@ -75,19 +75,19 @@ class TopicNames:
     external_replies = _Topic("chat.replies.external")
     """Answers for producers that name no reply topic."""
     cancels = _Topic("chat.cancels")
-    """What nobody waits for any more; the key is the request's."""
+    """Answers that are no longer needed; the key is the request's."""
     erasures = _Topic("chat.erasures")
-    """Conversations that every process is to forget."""
+    """Conversations that every process must forget."""
     forgotten = _Topic("chat.forgotten")
-    """Conversations of which no copy outside Redis and Kafka may be kept; the key is a conversation's digest."""
+    """Conversations of which no copy outside Redis and Kafka may be kept; the key is the conversation's digest."""
     workers = _Topic("chat.workers")
-    """What each worker can still take on; the key is the worker's id."""
+    """Each worker's free capacity; the key is the worker's id."""
     versions = _Topic("chat.versions")
     """The model registry: versions, checks, and every move of an alias."""
     observations = _Topic("chat.observations")
-    """How the answers of a rollout ended; its controller reads it."""
+    """How the answers of a rollout ended; its controller reads them."""
     demand = _Topic("chat.demand")
-    """What each gateway's customers ask, before admission; the key is the gateway's id."""
+    """What each gateway's customers ask for, before admission; the key is the gateway's id."""
     scaling = _Topic("chat.scaling")
     """How many workers were wanted and found, and why; the key is the pool's name."""
     handoffs = _Topic("chat.handoffs")
@@ -100,7 +100,7 @@ class TopicNames:
         return f"{self.prefix}{in_lane('chat.requests', lane)}.{bucket}"
 
     def all(self, *, request_partitions: int, reply_partitions: int) -> dict[str, int]:
-        """Topic → number of partitions."""
+        """Return the number of partitions of each topic."""
         return {
             **{self.requests(bucket): request_partitions for bucket in BUCKETS},
             self.inbox: request_partitions,
@@ -120,7 +120,7 @@ class TopicNames:
         }
 
     def of_lane(self, lane: Lane, *, request_partitions: int) -> dict[str, int]:
-        """Topic → number of partitions, of a lane's own topics: they are there once the lane is used."""
+        """Return the number of partitions of a lane's own topics, which exist once the lane is used."""
         return {self.requests(bucket, lane): request_partitions for bucket in BUCKETS}
 
     def config(
@@ -141,7 +141,7 @@ class TopicNames:
         if topic in {self.inbox, self.replies, self.external_replies, self.posts} or self.bucket_of(topic) is not None:
             config |= {"retention.ms": str(kept_ms), "segment.ms": str(kept_ms // 3)}
         if topic in {self.inbox, self.cancels, self.erasures} or self.bucket_of(topic) is not None:
-            # By it a moment ago is found, whatever a producer's clock says.
+            # finds records by the time of arrival, whatever a producer's clock says
             config["message.timestamp.type"] = "LogAppendTime"
         if topic in {self.workers, self.demand}:
             config |= {"cleanup.policy": "compact,delete", "retention.ms": "3600000", "segment.ms": "600000"}
@@ -158,25 +158,27 @@ class TopicNames:
         return config
 
     def bucket_of(self, topic: str) -> Bucket | None:
-        """Return the bucket of a request topic, in whatever lane."""
+        """Return the bucket of a request topic of any lane; None for another topic."""
         return next((bucket for lane in LANES for bucket in BUCKETS if topic == self.requests(bucket, lane)), None)
 
 
 def kept_ms(max_deadline_ms: int) -> int:
-    """Return how long Kafka keeps questions and answers: until nobody can want them any more."""
+    """Return the retention of questions and answers: long enough for the longest deadline."""
     return max(KEPT_MS, max_deadline_ms + _KEPT_AFTER_MS)
 
 
 def bucket_of_length(num_tokens: int) -> Bucket:
-    """Return the bucket of an input of so many tokens."""
+    """Return the bucket of an input with this many tokens."""
     if num_tokens <= SHORT_MAX_TOKENS:
         return "short"
     return "medium" if num_tokens <= MEDIUM_MAX_TOKENS else "long"
 
 
 def bucket_of_text(text: str, count: Callable[[str], int]) -> Bucket:
-    """Return the bucket of a text; it is counted only where its bytes do not already tell (no token is less than a
-    byte)."""
+    """Return the bucket of a text. Its tokens are counted only if its number of bytes does not decide, since a token
+    has at
+    least one byte.
+    """
     return "short" if surely_short(text) else bucket_of_length(count(text))
 
 
@@ -185,6 +187,10 @@ def surely_short(text: str) -> bool:
 
 
 def reply_topic_allowed(topic: str, patterns: Sequence[str]) -> bool:
-    """Return whether a producer may have its answers sent to this topic (shell patterns; no pattern allows none). What
-    Kafka takes as no topic's name is never allowed."""
+    """Return whether a producer may direct its answers to this topic.
+
+    Args:
+        topic: the topic; a name that is illegal in Kafka is never allowed.
+        patterns: shell patterns of allowed topics.
+    """
     return _LEGAL.fullmatch(topic) is not None and any(fnmatchcase(topic, pattern) for pattern in patterns)

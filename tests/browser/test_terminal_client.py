@@ -268,7 +268,7 @@ async def test_an_invalid_address_is_bad_input(url: str, wrong: str) -> None:
     with pytest.raises(SettingsError, match=wrong) as raised:
         async with AsyncReplyline(url):
             pass
-    assert str(raised.value).startswith(f"{url} is no gateway's address: ")
+    assert str(raised.value).startswith(f"{url} is not a gateway's address: ")
     assert "\n" not in str(raised.value)
 
 

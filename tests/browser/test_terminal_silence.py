@@ -99,7 +99,7 @@ async def test_a_client_without_patience_reports_the_silence(
     gateway.heartbeat_s = 0.1
     gateway.scripts["?"] = Script(deltas=("Half, ", "and whole."), pause_before=1)
     async with AsyncReplyline(url_of(gateway), codec="chat.v1.json", patience_s=0) as client:
-        with pytest.raises(ConnectFailed, match=r"nothing was heard for 0.3 s"):
+        with pytest.raises(ConnectFailed, match=r"nothing was received for 0.3 s"):
             await ask(client)
 
 
