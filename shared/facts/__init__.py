@@ -1,4 +1,4 @@
-"""Facts that a text states and that can be checked word for word: amounts, periods, dates, codes, links, addresses."""
+"""Facts in a text that can be checked word for word: amounts, periods, dates, codes, links, addresses."""
 
 from shared.facts.fact import Fact
 from shared.facts.finding import facts_in

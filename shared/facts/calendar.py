@@ -1,4 +1,4 @@
-"""Dates and times of day as they are written: patterns over lower-case text, and what they say. Pure."""
+"""Written dates and times of day: patterns over lower-case text, and their values. Pure."""
 
 import re
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ DATES: Final = {
     "british": rf"(?<![\d.,a-z])(?P<uk_day>\d{{1,2}}){_ORDINAL}(?:[ ]of)?[ ](?P<uk_month>{_ANY_MONTH})(?![a-z])"
     rf"(?:,?[ ](?P<uk_year>{_YEAR})(?![\d/-]))?",
 }
-"""They begin with a number."""
+"""Patterns that begin with a number."""
 DATE_WORDS: Final = {
     "american": rf"(?P<us_month>{_ANY_MONTH})\.?[ ](?P<us_day>\d{{1,2}}){_ORDINAL}(?![\da-z%:]|[ ]%|[.,]\d)"
     rf"(?:,?[ ](?P<us_year>{_YEAR})(?![\d/-]))?",
@@ -46,7 +46,7 @@ DATE_WORDS: Final = {
     "weekday": r"(?P<day_name>mon|tue|wed|thu|fri|sat|sun)(?:(?:s|nes|rs|ur)?days?)(?![a-z])"
     r"|(?P<day_short>mon|tues?|wed|thu(?:rs?)?|fri)(?![a-z'])|(?<=[-–])(?P<day_last>sat|sun)(?![a-z])",
 }
-"""They begin with a word, no letter before it."""
+"""Patterns that begin with a word, without a letter before it."""
 HAN_WEEKDAY: Final = r"(?:周|星期|礼拜)(?P<day_han>[一二三四五六日天])(?![次个件张条回遍共])"
 TIMES: Final = {
     "clock": r"(?<![\d:.])(?P<hour>[01]?\d|2[0-4]):(?P<minute>[0-5]\d)(?![\d:])(?:[ ]?(?P<half>[ap])\.?m(?![a-z]))?",
@@ -56,12 +56,12 @@ TIMES: Final = {
     rf"(?P<point_hour>\d{{1,2}}|{_HAN_NUMBER})[ ]?点(?:(?P<point_half>半)"
     rf"|(?P<point_minute>\d{{1,2}}|{_HAN_NUMBER})分|(?P<sharp>整|钟))?(?![击评缀名数])",
 }
-"""They begin with a number, or with one of `TIME_STARTS`."""
+"""Patterns that begin with a number or one of `TIME_STARTS`."""
 TIME_STARTS: Final = "上早凌中下傍晚"
 
 
 def read_date(match: re.Match[str]) -> Iterator[Fact]:
-    """Give the date that a pattern has found; nothing where it is no date after all."""
+    """Yield the date in a match; nothing if it is not a date."""
     found = match.groupdict()
     for short in ("iso", "num", "uk", "us", "han"):
         if found[f"{short}_month"]:
@@ -80,7 +80,7 @@ def read_date(match: re.Match[str]) -> Iterator[Fact]:
 
 
 def read_time(match: re.Match[str]) -> Iterator[Fact]:
-    """Give the time that a pattern of `TIMES` has found; nothing where it is no time after all (一点: a bit)."""
+    """Yield the time in a match of `TIMES`; nothing if it is not a time (一点: a bit)."""
     found = match.groupdict()
     if found["hour"]:
         yield _clock(match, int(found["hour"]), int(found["minute"]), found["half"])
@@ -123,7 +123,7 @@ def _point(match: re.Match[str], found: dict[str, str | None]) -> Iterator[Fact]
 def _clock(match: re.Match[str], hour: int, minute: int, half: str | None) -> Fact:
     if half is not None:
         hour = hour % _HALF_DAY + (_HALF_DAY if half == "p" else 0)
-    # Who writes 8 for 8:00 means the hour; nobody writes 30 for 8:30.
+    # "8" may stand for 8:00, but "30" never for 8:30.
     figures = (hour, hour % _HALF_DAY or _HALF_DAY) if minute == 0 else ()
     return _fact(match, "clock", Decimal((hour * 60 + minute) % _DAY_MINUTES), *figures)
 

@@ -1,4 +1,4 @@
-"""A fact: its kind and its normal value."""
+"""A fact: its kind and its normalised value."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -6,13 +6,19 @@ from decimal import Decimal
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A figure or a name that a text states: equal facts compare equal, however they are written and wherever.
+    """A figure or name in a text. Facts are equal if kind and value are, whatever their spelling and position.
 
-    `kind` says what `value` is of: "number" for a number alone; a dimension ("duration" in seconds, "working days",
-    "months", "mm", "percent", …) or a currency ("eur") for one with a unit; "clock" (minutes of the day), "o'clock"
-    (where it may be either half of the day), "date" (MM-DD), "month", "weekday" (Monday is 1), "code", "link", "mail",
-    "digits" (a telephone's, a card's), "address". It stands at `start` up to `stop`; `figures` are the numbers that a
-    reader finds in it.
+    Attributes:
+        kind: the type of `value`: "number" for a number without a unit; a dimension ("duration" in seconds, "working
+            days",
+            "months", "mm", "percent", …) or currency ("eur"); "clock" (minutes of the day), "o'clock" (either half of
+            the
+            day), "date" (MM-DD), "month", "weekday" (Monday is 1), "code", "link", "mail", "digits" (a telephone or
+            card
+            number), "address".
+        start: offset of the first character.
+        stop: offset after the last character.
+        figures: the numbers that a reader sees in it.
     """
 
     kind: str

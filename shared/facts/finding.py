@@ -1,4 +1,4 @@
-"""Find the facts that a text states, English or Chinese. Pure; linear in the text's length, whatever stands in it."""
+"""Find the facts in an English or Chinese text. Pure; takes time linear in the text's length for any text."""
 
 import re
 import unicodedata
@@ -22,7 +22,7 @@ def _one_of(patterns: Mapping[str, str]) -> str:
     return "|".join(f"(?P<{name}>{pattern})" for name, pattern in patterns.items())
 
 
-# What begins alike stands behind one look at the beginning.
+# Alternatives with the same beginning share one lookahead for it.
 _TOKENS: Final = "|".join(
     f"{start}(?:{_one_of(patterns)})"
     for start, patterns in {
@@ -60,12 +60,13 @@ _TOKENS: Final = "|".join(
     }.items()
 )
 TOKEN: Final = re.compile(_TOKENS)
-"""One of them; the name of the group tells which."""
+"""A fact's pattern; the name of the matching group says which."""
 OTHER: Final = re.compile(rf"(?s:(?:(?!{re.sub('[?]P<[a-z_0-9]+>', '?:', _TOKENS)})(?:[a-z]++[ ,;]*+|.))*+)")
-"""All that begins none, a word at a time."""
+"""Text in which no fact begins, one word at a time."""
 
 
-# One character for one, so that offsets hold: full-width forms, unusual hyphens, quotes and spaces; lower case.
+# Replacements keep the length, so that offsets stay valid: full-width forms, unusual hyphens, quotes and spaces; lower
+# case.
 _PLAIN: Final = (
     {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F) if chr(code) not in "，；！？：～％"}
     | dict.fromkeys(map(ord, "\u2010\u2011\u2212\ufe63"), "-")
@@ -76,14 +77,14 @@ _PLAIN: Final = (
 _OTHER_DIGIT: Final = re.compile(r"(?![0-9])\d")  # Arabic, Devanagari, … ones
 _LOWER: Final = {code: chr(code + 32) for code in range(ord("A"), ord("Z") + 1)}
 _CLASSIFIERS: Final = frozenset("个件家次张条种位名笔款把双套份项步页部台倍颗瓶盒箱包批点")
-# 一 is a number only where it counts: not in 下一个, 同一天, 统一.
+# 一 is a number only if it counts something: not in 下一个, 同一天, 统一.
 _NOT_BEFORE_ONE: Final = frozenset("下上另同某每任这那哪有第统唯之万其不逐单")
 _TOGETHER: Final = frozenset("几数")
 _WORDS_TOO: Final = frozenset("一零〇")  # 一个: a; 零件: parts
 _MIN_COUNTING_RUN: Final = 5
 _AND_A_HALF: Final = re.compile(r"[ ]and[ ]a[ ]half(?![a-z])")
 _SCALE: Final = re.compile(r"[ ]?(?P<scale>(?:million|thousand|hundred|k)(?![a-z])|[百千万亿])")
-_SHORT: Final = Decimal(3_600)  # "in a minute" promises nothing
+_SHORT: Final = Decimal(3_600)  # "in a minute" is not a promise
 
 
 _DIGITS: Final = re.compile(DIGITS)
@@ -91,7 +92,7 @@ _DIGITS: Final = re.compile(DIGITS)
 
 @dataclass(slots=True)
 class _Number:
-    """A number on its way to a fact. What is `weak` is one only with a unit: "one", 一."""
+    """A number before its unit is known. A `weak` one is a fact only with a unit: "one", 一."""
 
     value: Decimal
     start: int
@@ -105,9 +106,16 @@ _Found = Fact | _Number
 
 
 def facts_in(text: str, *, opens: bool = True) -> tuple[Fact, ...]:
-    """Return the facts that a text states, in their order. `opens`: a text begins here, where "1." may number a line.
-    Not facts are ordinals ("first", 第一次), line numbers, "one" and 一 without a unit, vague amounts ("a few", 几天).
-    A numeric date is read with the day first, or the year if that has four digits."""
+    """Return the facts in a text, in order.
+
+    Not facts are ordinals ("first", 第一次), line numbers, "one" and 一 without a unit, and vague amounts
+    ("a few", 几天).
+    Numeric dates are read day first, or year first if that has four digits.
+
+    Args:
+        text: the text.
+        opens: the text begins here, so that a leading "1." may number a line.
+    """
     if not text.isascii():
         text = _OTHER_DIGIT.sub(lambda digit: str(unicodedata.decimal(digit[0])), text)
     plain = text.translate(_PLAIN).replace("**", "  ").replace("__", "  ")
@@ -118,7 +126,7 @@ def facts_in(text: str, *, opens: bool = True) -> tuple[Fact, ...]:
 
 
 class _Scan:
-    """Goes through a text once, from left to right: what has been read is not read again as something else."""
+    """Scans a text once from left to right; each part is read as one thing only."""
 
     def __init__(self, text: str, original: str, *, opens: bool) -> None:
         self._text = text
@@ -132,7 +140,7 @@ class _Scan:
             assert name is not None, "every alternative has a name"
             found = list(_READERS[name](self, match))
             if not found and (number := _DIGITS.search(self._text, match.start(), match.end())) is not None:
-                match = number  # it only looked like a date, a code, …: the number in it is one all the same
+                match = number  # not a date or code after all, but its number is still one
                 found = list(self.digits(number))
             at = max(match.end(), *(each.stop for each in found)) if found else match.end()
             yield from (each for each in found if each is not _SKIP)
@@ -212,7 +220,7 @@ class _Scan:
             yield number
 
     def _numbers(self, values: list[Decimal], match: re.Match[str], at: int | None = None) -> Iterator[_Number]:
-        """Yield the values with what stands behind the last: a multiplier, a unit."""
+        """Yield the values; the last one with the multiplier and unit after it."""
         if not values:
             return
         *first, value = values
@@ -236,7 +244,7 @@ _Read = Callable[[re.Match[str]], Iterator[_Found]]
 
 
 def _reader(read: _Read) -> Callable[[_Scan, re.Match[str]], Iterator[_Found]]:
-    """One that needs no more than what was found."""
+    """Return a reader that needs only the match."""
     return lambda _, match: read(match)
 
 
@@ -271,8 +279,8 @@ _MONEY: Final = frozenset(PREFIXES.values())
 
 
 def _share_units(found: list[_Found], text: str) -> None:
-    """Share units: the first number of "3–5 days" has the unit of the second; the second of "€10 to 250" that of the
-    first."""
+    """Share units between neighbours: "3–5 days" gives the first number the second's, "€10 to 250" the second the
+    first's."""
     for left, right in zip(reversed(found[:-1]), reversed(found[1:]), strict=True):
         if isinstance(left, _Number) and isinstance(right, _Number) and left.unit is None and right.unit is not None:
             joined = CONNECTOR.fullmatch(text, left.stop, right.start)

@@ -1,4 +1,4 @@
-"""Collect the facts that a set of texts bears out. Pure."""
+"""Collect the facts that a set of texts supports. Pure."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -21,12 +21,16 @@ _lasting_facts = lru_cache(4_096)(facts_in)
 
 
 class Known:
-    """The facts of texts that are taken as true: `bears_out` says whether a statement is among them. A number with a
-    unit needs one with a unit of the same kind ("two weeks" for "14 days", not "14 euros" nor "14 working days"); a
-    number alone may be any of theirs."""
+    """The facts of texts that are taken as true; `bears_out` says whether they support a statement.
+
+    A number with a unit needs one with a unit of the same kind ("two weeks" for "14 days", not "14 euros" or "14
+    working
+    days"); a number without a unit may match any of theirs.
+    """
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
-        """`texts` are a shop's, which stand in many prompts: what is in them is remembered beyond this object."""
+        """Collect the facts of the shop's `texts`. They are cached beyond this object, since they are in many
+        prompts."""
         self._facts: set[Fact] = set()
         self._figures: set[Decimal] = set()
         self._codes: set[str] = set()
@@ -35,12 +39,12 @@ class Known:
             self._take(text, _lasting_facts(text))
 
     def add(self, texts: Iterable[str]) -> None:
-        """Add a text's facts. Customers' texts come, too: nothing of them is remembered elsewhere."""
+        """Add the facts of texts. Nothing is cached, since customers' texts are among them."""
         for text in texts:
             self._take(text, facts_in(text))
 
     def foreign(self, text: str, *, opens: bool = True) -> list[Fact]:
-        """Return the facts of a text that nothing bears out. `opens` as in `facts_in`."""
+        """Return the facts of a text that the known texts do not support. `opens` as in `facts_in`."""
         return [fact for fact in facts_in(text, opens=opens) if not self.bears_out(fact)]
 
     def bears_out(self, fact: Fact) -> bool:
@@ -66,7 +70,7 @@ class Known:
             self._codes.update((f"{letters}{digits}", f"{letters}{digits}{letter}"))
 
     def _also(self, fact: Fact, text: str) -> None:
-        """Add what follows from a fact."""
+        """Add the facts that follow from a fact."""
         value = fact.value
         if isinstance(value, Decimal):
             if fact.kind == "clock":
@@ -82,7 +86,7 @@ class Known:
             self._figures.update(map(Decimal, _DIGITS.findall(value)))
 
     def _weekdays(self, days: Sequence[Fact], text: str) -> None:
-        """Monday to Friday is also Wednesday."""
+        """Add the weekdays of a range: Monday to Friday includes Wednesday."""
         for first, last in pairwise(days):
             if _TO.fullmatch(text, first.stop, last.start):
                 number = first.value

@@ -1,4 +1,4 @@
-"""Names that are right or wrong to the letter: links, mail addresses, codes, telephone numbers, addresses. Pure."""
+"""Names that must match to the letter: links, mail addresses, codes, telephone numbers, addresses. Pure."""
 
 import re
 from collections.abc import Iterator
@@ -6,8 +6,8 @@ from typing import Final
 
 from shared.facts.fact import Fact
 
-# Without a scheme or "www." a name is a link by its end. Ends that are English words (it, me, no, so) are left out:
-# "order.No" is a slip of the space bar.
+# Without a scheme or "www." a name is a link if it has one of these endings. Endings that are English words (it, me,
+# no, so) are excluded: "order.No" is a missing space.
 _ENDS: Final = (
     "com|org|net|edu|gov|info|biz|app|dev|shop|store|online|site|cloud|email|support|example|eu|uk|de|fr|nl|pl|ch|"
     "se|dk|es|pt|cz|cn|hk|tw|jp|kr|ca|au|nz|br|ru|io|ai|co"
@@ -61,7 +61,7 @@ def read_phone(match: re.Match[str]) -> Iterator[Fact]:
 
 
 def read_code(match: re.Match[str], original: str) -> Iterator[Fact]:
-    """Give the code found; nothing where it is a word before a number: "mid-2026", "over 9000"."""
+    """Yield the code in a match; nothing for a word before a number: "mid-2026", "over 9000"."""
     written = original[match.start() : match.end()]
     if _PLAIN_WORD.fullmatch(written) or (" " in written and not written.isupper()):
         return
@@ -73,7 +73,7 @@ def code_fact(written: str, start: int) -> Fact:
 
 
 def addresses_in(text: str) -> Iterator[Fact]:
-    """Streets with a house number; `text` in its own case."""
+    """Yield streets with a house number. `text` must have its original case."""
     for match in _STREET.finditer(text):
         value = "".join(char for char in match[0].casefold() if char.isalnum())
         yield Fact("address", value, match.start(), match.end())

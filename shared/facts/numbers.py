@@ -1,11 +1,11 @@
-"""Numbers as they are written: 49.90, 49,90, 1,500, fourteen, one hundred and fifty, 十四, 三四. Pure."""
+"""Written numbers: 49.90, 49,90, 1,500, fourteen, one hundred and fifty, 十四, 三四. Pure."""
 
 import re
 from decimal import Decimal
 from typing import Final
 
 MAX_DIGITS: Final = 15
-"""More than that is no amount but a number on a card."""
+"""A number with more digits is not an amount but a card number."""
 
 _ONES: Final = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 _TEENS: Final = (
@@ -25,7 +25,7 @@ _SMALL: Final = rf"(?:(?:{'|'.join(_TENS)})(?:[ -](?:{'|'.join(_ONES)}))?|{'|'.j
 _PART: Final = rf"(?:(?:an?|{_SMALL})[ ](?:dozen|hundred)(?:(?:[ ]and)?[ ]{_SMALL})?|{_SMALL})"
 
 ENGLISH: Final = rf"(?:(?:an?|{_PART})[ ](?:thousand|million)(?:(?:[ ]and)?[ ]{_PART})?|{_PART})(?![a-z])"
-"""A number in words, in lower case; the text before it is to be looked at by who uses it."""
+"""A number in words, in lower case. The caller checks the text before it."""
 
 HAN: Final = "零〇一二两俩三四五六七八九十百千万亿"
 _HAN_DIGITS: Final = {**{char: value for value, char in enumerate("零一二三四五六七八九")}, "〇": 0, "两": 2, "俩": 2}
@@ -38,7 +38,7 @@ _GROUP: Final = 3
 
 
 def read_digits(written: str) -> list[Decimal]:
-    """Return the numbers that `DIGITS` has found; more than one where it is a list: 1,2,3."""
+    """Return the numbers in a match of `DIGITS`; several for a list such as 1,2,3."""
     marks = _SEPARATOR.findall(written)
     if not marks:
         return [Decimal(written)]
@@ -59,7 +59,7 @@ def _grouped(parts: list[str]) -> bool:
 
 
 def read_english(written: str) -> Decimal:
-    """Return the number that `ENGLISH` has found."""
+    """Return the number in a match of `ENGLISH`."""
     total = part = 0
     for word in re.split(r"[ -]", written):
         if word in ("thousand", "million"):
@@ -72,7 +72,7 @@ def read_english(written: str) -> Decimal:
 
 
 def read_han(run: str) -> list[Decimal]:
-    """Return a run of characters of `HAN`; two values for 三四, none where it is no number (千万, 万一)."""
+    """Return the value of a run of characters of `HAN`; two for 三四, none if it is not a number (千万, 万一)."""
     if all(char in _HAN_DIGITS for char in run):
         values = [_HAN_DIGITS[char] for char in run]
         two = len(values) == 2 and 0 not in values  # noqa: PLR2004 - 三四天: three or four
@@ -95,7 +95,7 @@ def read_han(run: str) -> list[Decimal]:
 
 
 def scale_of(written: str) -> Decimal:
-    """Return what a word or character after digits multiplies them by: 3万, 2 million, 5k."""
+    """Return the factor of a word or character after digits: 3万, 2 million, 5k."""
     if written in ("k", "thousand"):
         return Decimal(1_000)
     if written in _SCALES:

@@ -1,4 +1,4 @@
-"""The units of numbers: those that stand behind it, and the currencies that may stand before it. Pure."""
+"""Units after a number, and currencies before it. Pure."""
 
 import re
 from decimal import Decimal
@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 
 class Unit(NamedTuple):
-    """`factor` times the number is in the kind's own unit. `is_rest`: 九折 and 95折 say what is left of a price."""
+    """A unit; a number times `factor` is in the kind's base unit. `is_rest`: 九折 and 95折 name the rest of a price."""
 
     kind: str
     factor: Decimal = Decimal(1)
@@ -18,7 +18,7 @@ class Unit(NamedTuple):
         return number * self.factor
 
 
-# kind → factor → its names. Latin ones stand apart from what follows, Chinese ones need not.
+# kind → factor → names. Latin names need a boundary after them, Chinese ones do not.
 _TABLE: Final[dict[str, dict[str, str]]] = {
     "duration": {
         "1": "s sec secs second seconds 秒 秒钟",
@@ -98,5 +98,5 @@ UNIT: Final = re.compile(
 CONNECTOR: Final = re.compile(
     r"[ \t]{0,2}(?:(?:[-–—~～/x×*至到或和]|to|and|or|by|through|until)[ \t]{0,2}){1}(?:个)?", re.IGNORECASE
 )
-"""What joins two numbers of one unit: 3–5 days, between 3 and 5 days, 48 × 30 cm, 3 至 5 天."""
+"""What joins two numbers with one unit: 3–5 days, between 3 and 5 days, 48 × 30 cm, 3 至 5 天."""
 RANGE: Final = re.compile(r"[ \t]{0,2}(?:[-–—~～至到]|to)[ \t]{0,2}", re.IGNORECASE)

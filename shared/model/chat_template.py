@@ -1,4 +1,4 @@
-"""The frame of turns in the ids of one vocabulary, around text that is encoded as plain text."""
+"""Frame conversation turns as token ids of one vocabulary; message text is encoded as plain text."""
 
 from collections.abc import Callable
 from typing import Self
@@ -12,9 +12,13 @@ _CONTINUATION_BYTES = range(0x80, 0xC0)
 
 
 class ChatTemplate:
-    """ChatML: `<|im_start|>role\\ntext<|im_end|>\\n`; where headers have an end of their own, Llama 3's:
-    `<|start_header_id|>role<|end_header_id|>\\n\\ntext<|eot_id|>`. `encode` must not parse special tokens;
-    `token_bytes` gives a token's raw bytes, none for a special one, and raises `IndexError` for what is no token."""
+    """ChatML, `<|im_start|>role\\ntext<|im_end|>\\n`, or Llama 3's format if there is a token for the end of headers:
+    `<|start_header_id|>role<|end_header_id|>\\n\\ntext<|eot_id|>`.
+
+    Args:
+        encode: encodes text without parsing special tokens.
+        token_bytes: returns a token's raw bytes, empty for a special token; raises `IndexError` for an unknown id.
+    """
 
     def __init__(
         self,
@@ -35,11 +39,15 @@ class ChatTemplate:
         self.end = (end_id, *encode("\n")) if header_end_id is None else (end_id,)
         """The end of every message."""
         self.answer = self.begun("assistant", "")
-        """The beginning of the message that the model is to write."""
+        """The beginning of the message that the model writes."""
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, marks: TemplateMarks) -> Self:
-        """Return the template in the ids of one vocabulary. Raises `ModelError` where it lacks one of the marks."""
+        """Return the template for one vocabulary.
+
+        Raises:
+            ModelError: the vocabulary lacks one of the marks.
+        """
         return cls(
             start_id=tokenizer.special_id(marks.turn_start),
             end_id=tokenizer.special_id(marks.turn_end),
@@ -50,7 +58,7 @@ class ChatTemplate:
         )
 
     def begun(self, role: str, text: str) -> Ids:
-        """Return a message without its end: what goes on after it is encoded by itself."""
+        """Return a message without its end. Text added later is encoded separately."""
         if self._header_end_id is None:
             return (self._start_id, *self.encode(f"{role}\n{text}"))
         return (self._start_id, *self.encode(role), self._header_end_id, *self.encode(f"\n\n{text}"))
@@ -59,8 +67,10 @@ class ChatTemplate:
         return (*self.begun(role, text), *self.end)
 
     def answered(self, text: str, output_ids: Ids) -> Ids:
-        """Return the model's message: its own tokens as far as they spell `text`, for the text alone may be encoded
-        otherwise than the model decoded it; then what they do not spell."""
+        """Return the model's message from its own tokens as far as they spell `text`, then the rest of `text` encoded.
+
+        Encoding `text` alone could give other tokens than the model decoded.
+        """
         return (*self.answer, *self._spelling(text, output_ids), *self.end)
 
     def _spelling(self, text: str, output_ids: Ids) -> Ids:

@@ -1,15 +1,15 @@
-"""A prepared model on disk: what the gateway (tokenizer) and the worker (engine) both read.
+"""A prepared model on disk, read by the gateway (tokenizer) and the worker (engine).
 
     smollm2-135m-shop-int8/
     ├── manifest.json      this module's `Manifest`
     ├── model.onnx         the graph
     ├── model.onnx.data    its weights, mapped into memory
-    ├── model.native       the weights as the native engine reads them (`workers/graph/native_layout.py`)
-    └── tokenizer.json     as the `tokenizers` library reads it
+    ├── model.native       the weights for the native engine (`workers/graph/native_layout.py`)
+    └── tokenizer.json     for the `tokenizers` library
 
-The manifest is written last and the folder is renamed into place whole, so a folder that has one is complete. It names
-every file that is opened, and nothing outside its folder. Sizes are compared at every load; the sha256 of each file
-only where `verify=True` asks for it, as a worker does before it hands any of them to a parser.
+The manifest is written last and the finished folder is renamed into place, so a folder with a manifest is complete. The
+manifest names every file that is opened, all inside the folder. Sizes are checked at every load; sha256 sums only with
+`verify=True`, as a worker does before it parses any of the files.
 """
 
 import hashlib
@@ -41,8 +41,8 @@ _MOST: Final = {
     "max_positions": 16_777_216,
 }
 
-# int8 and fp32 are of the graph for ONNX Runtime's CPU kernels, the others of that for TensorRT. torch
-# computes the weights of either, where they are not of 8 bits. q4 has no graph: the native engine computes it.
+# int8 and fp32 are for the graph of ONNX Runtime's CPU kernels, the others for TensorRT's graph. torch computes the
+# weights of either unless they have 8 bits. q4 has no graph: the native engine computes it.
 Precision = Literal["int8", "fp32", "fp16", "bf16", "q4"]
 Dialect = Literal["cpu", "tensorrt", "native"]
 
@@ -54,8 +54,12 @@ class LinearScaling(Struct, frozen=True, kw_only=True, tag_field="kind", tag="li
 
 
 class Llama3Scaling(Struct, frozen=True, kw_only=True, tag_field="kind", tag="llama3"):
-    """Slow rotations, which turn fewer than `low_freq_factor` times within `original_positions`, are divided by
-    `factor`; fast ones, above `high_freq_factor` times, are kept; those between are blended (Llama 3.1)."""
+    """Rotary frequency scaling of Llama 3.1.
+
+    Slow rotations, with fewer than `low_freq_factor` turns within `original_positions`, are divided by `factor`; fast
+    ones,
+    with more than `high_freq_factor` turns, are unchanged; those between are interpolated.
+    """
 
     factor: float
     low_freq_factor: float
@@ -70,9 +74,12 @@ class FactorScaling(Struct, frozen=True, kw_only=True, tag_field="kind", tag="fa
 
 
 class Architecture(Struct, frozen=True, kw_only=True):
-    """The numbers of a Llama-family decoder, and in what its families differ. `rope_theta` is the base of the rotary
-    embedding's frequencies; `query_key_norm` are RMS norms of each head's query and key before they are rotated
-    (Qwen3)."""
+    """The dimensions of a Llama-family decoder, and the differences between its families.
+
+    Attributes:
+        rope_theta: base of the rotary embedding's frequencies.
+        query_key_norm: RMS norms of each head's query and key before rotation (Qwen3).
+    """
 
     num_layers: int
     num_heads: int
@@ -93,7 +100,7 @@ class Architecture(Struct, frozen=True, kw_only=True):
 
 
 class TemplateMarks(Struct, frozen=True, kw_only=True):
-    """The frame of turns; the marks are special tokens.
+    """The special tokens that frame turns.
 
     ChatML: `{turn_start}role\\ntext{turn_end}\\n`. Llama 3, after one `{prompt_start}`:
     `{turn_start}role{header_end}\\n\\ntext{turn_end}`.
@@ -129,22 +136,24 @@ class FileEntry(Struct, frozen=True, kw_only=True):
 
 
 class Source(Struct, frozen=True, kw_only=True):
-    """The source of the folder: a name for people and the sha256 of its bytes."""
+    """The model that the folder was made from: a readable name and the sha256 of its bytes."""
 
     name: str
     sha256: str
 
 
 class Manifest(Struct, frozen=True, kw_only=True):
-    """`revision` names the numbers an engine computes: equal revisions may share KV, others must not. `recipe` names
-    what they were made from (the source, the precision, the writer), where that alone does not decide them.
+    """The description of a prepared model.
 
-    A `precision` of int8-mlp or fp8-mlp is fp16 but for the MLP's products (`replyline optimize quantize`).
-
-    `dialect` says what the graph is written for. That of tensorrt has slots of fixed length: of `max_length` tokens. A
-    folder of dialect native has the packed weights alone, one of dialect cpu may have them beside its graph.
-
-    `languages` are those that the model answers in, None where nobody has said; `adapter` was merged into its weights.
+    Attributes:
+        revision: identifies the numbers that an engine computes; only equal revisions may share KV.
+        precision: int8-mlp or fp8-mlp is fp16 with a quantized MLP (`replyline optimize quantize`).
+        dialect: the engine that the graph is for. tensorrt has slots of fixed length `max_length`; native has only
+            packed
+            weights; cpu may have packed weights next to its graph.
+        recipe: what the folder was made from (source, precision, writer) if the revision alone does not say.
+        languages: the languages that the model answers in; None if unknown.
+        adapter: the adapter that was merged into the weights.
     """
 
     name: str
@@ -164,15 +173,18 @@ class Manifest(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class ModelFolder:
-    """An existing folder and its manifest. Made by `open`, which checks that the files are there and whole."""
+    """An existing folder and its manifest. Created by `open`, which checks that the files are there and complete."""
 
     path: Path
     manifest: Manifest
 
     @classmethod
     def open(cls, path: Path, *, verify: bool = False) -> Self:
-        """Read `path`'s manifest and compare the files' sizes with it; with `verify` their sha256 too. Raises
-        `ModelError` with the remedy if anything is missing or differs."""
+        """Read the manifest, and compare the files' sizes with it, and their sha256 with `verify`.
+
+        Raises:
+            ModelError: something is missing or differs; the message has the remedy.
+        """
         folder = cls(path, _read_manifest(path))
         opened = {NATIVE} if folder.manifest.dialect == "native" else {GRAPH, GRAPH_DATA}
         unnamed = {*opened, TOKENIZER} - {entry.name for entry in folder.manifest.files}
@@ -183,7 +195,11 @@ class ModelFolder:
         return folder
 
     def read(self, name: str) -> bytes:
-        """Return a file of the manifest, whole: the very bytes whose sha256 was compared. Raises `ModelError`."""
+        """Return a whole file of the manifest after comparing its sha256.
+
+        Raises:
+            ModelError: the file differs from the manifest.
+        """
         entry = next(entry for entry in self.manifest.files if entry.name == name)
         data = (self.path / name).read_bytes()
         if hashlib.sha256(data).hexdigest() != entry.sha256:
@@ -208,13 +224,13 @@ class ModelFolder:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Write `manifest` into `folder`: the last step of a preparation."""
+    """Write the manifest into `folder`, as the last step of a preparation."""
     encoded = msgspec.json.format(msgspec.json.encode(manifest), indent=2)
     (folder / MANIFEST).write_bytes(encoded + b"\n")
 
 
 def file_entry(path: Path) -> FileEntry:
-    """Size and sha256 of a file that has just been written."""
+    """Return the entry with size and sha256 of a file that was just written."""
     return FileEntry(name=path.name, size=path.stat().st_size, sha256=sha256_of(path))
 
 
@@ -240,7 +256,7 @@ def _read_manifest(path: Path) -> Manifest:
 
 
 def impossible(architecture: Architecture) -> str | None:
-    """Return the first number that no decoder has, by which memory would be reserved or layers counted; else None."""
+    """Return the first value that no real decoder has, before memory is reserved by it; None if all are possible."""
     for name, most in _MOST.items():
         value = getattr(architecture, name)
         if not 1 <= value <= most:

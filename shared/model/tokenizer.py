@@ -1,7 +1,8 @@
-"""Text to token ids and back, for byte-level BPE vocabularies (GPT-2's way, as SmolLM2, Llama 3 and Qwen use it).
+"""Convert text to token ids and back for byte-level BPE vocabularies (GPT-2's scheme, used by SmolLM2, Llama 3 and
+Qwen).
 
 Text is always encoded as plain text: a special token's name inside it (`<|im_start|>`) becomes ordinary tokens, so no
-client can open a turn of its own. Special tokens enter a prompt only by `special_id`.
+client can open its own turn. Special tokens enter a prompt only by `special_id`.
 """
 
 import codecs
@@ -20,29 +21,36 @@ BYTE_LEVEL_SPECIALS: Final = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 
 
 class Tokenizer:
-    """One vocabulary. Immutable after construction, so any number of threads may use it at once."""
+    """One vocabulary. Immutable after construction, so any number of threads may use it."""
 
     def __init__(self, definition: bytes) -> None:
-        """`definition` is the content of a `tokenizer.json`. Raises `ModelError` where it cannot be used."""
+        """Parse the content of a `tokenizer.json`.
+
+        Raises:
+            ModelError: it cannot be used.
+        """
         try:
             document = msgspec.json.decode(definition, type=dict[str, Any])
             added = document.get("added_tokens", [])
             self._special_ids: dict[str, int] = {t["content"]: t["id"] for t in added if t["special"]}
             self._bytes = _bytes_by_id(document["model"]["vocab"], added)
-            # Without its special tokens the library knows no way to parse their names. The vocabulary may have them
-            # too, and where it looks whole words up before it merges (`ignore_merges`) would give them away.
+            # Without its special tokens the library cannot parse their names. They are also removed from the
+            # vocabulary, since with `ignore_merges` the library looks up whole words there first.
             document["added_tokens"] = [token for token in added if not token["special"]]
             vocab = document["model"]["vocab"].items()
             document["model"]["vocab"] = {token: i for token, i in vocab if token not in self._special_ids}
             self._encoder = tokenizers.Tokenizer.from_buffer(msgspec.json.encode(document))
-        # The library raises bare Exception for a definition that it does not understand.
+        # the library raises a bare Exception for a definition that it cannot read
         except Exception as error:
             raise ModelError(f"the tokenizer's definition cannot be used ({error}); {REMEDY}") from error
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Read a prepared folder's `tokenizer.json`. Raises `ModelError` where it is missing, unusable, or not the one
-        that the manifest tells of."""
+        """Read a prepared folder's `tokenizer.json`.
+
+        Raises:
+            ModelError: it is missing, unusable, or differs from the manifest.
+        """
         return cls(ModelFolder.open(folder).read(TOKENIZER))
 
     @classmethod
@@ -55,7 +63,7 @@ class Tokenizer:
         return len(self._bytes)
 
     def encode_text(self, text: str) -> list[int]:
-        """Token ids of `text` as plain text: never a special token's id."""
+        """Return the token ids of `text` as plain text, never a special token's."""
         ids: list[int] = self._encoder.encode(text, add_special_tokens=False).ids
         return ids
 
@@ -64,47 +72,55 @@ class Tokenizer:
         return len(self.encode_text(text))
 
     def special_id(self, name: str) -> int:
-        """Id of the special token `name`. Raises `ModelError` where the vocabulary has none."""
+        """Return the id of a special token.
+
+        Raises:
+            ModelError: the vocabulary does not have it.
+        """
         try:
             return self._special_ids[name]
         except KeyError:
             raise ModelError(f"the tokenizer has no special token {name!r}; use another model") from None
 
     def token_bytes(self, token_id: int) -> bytes:
-        """Raw bytes of one token, perhaps a part of a UTF-8 character; a special token has none."""
+        """Return one token's bytes, which may be part of a UTF-8 character; empty for a special token."""
         return self._bytes[token_id]
 
     def decode_bytes(self, token_ids: Iterable[int]) -> bytes:
-        """Raw bytes of `token_ids`: UTF-8 where they end at a character's end."""
+        """Return the bytes of `token_ids`. They are valid UTF-8 if the last token ends a character."""
         return b"".join(map(self._bytes.__getitem__, token_ids))
 
 
 class EstimatedTokenizer(Tokenizer):
-    """The tokenizer of a model that another server holds: how it cuts texts is not known, how long they are is
-    estimated."""
+    """The tokenizer of a model on another server. Its real tokens are unknown, so counts are estimated."""
 
     def count(self, text: str) -> int:
         return estimate_tokens(text)
 
 
 def open_tokenizer(engine: str, folder: Path) -> Tokenizer:
-    """Return the tokenizer of the model that an engine computes: the folder's; the scripted engine's tokens are bytes.
-    Raises `ModelError`."""
+    """Return the tokenizer for an engine: the folder's for a real model; for the fake engine each byte is a token.
+
+    Raises:
+        ModelError: the folder's tokenizer cannot be used.
+    """
     if engine == "upstream":
         return EstimatedTokenizer.byte_level()
     return Tokenizer.byte_level() if engine == "fake" else Tokenizer.load(folder)
 
 
 def estimate_tokens(text: str) -> int:
-    """Return about how many tokens a text has, rather too many: three ASCII characters are one, and so is each
-    other."""
+    """Estimate the number of tokens, rather too high: one for three ASCII characters, and one for each other
+    character."""
     ascii_chars = len(text.encode("ascii", "ignore"))
     return -(-ascii_chars // _ASCII_CHARS_PER_TOKEN) + len(text) - ascii_chars
 
 
 def byte_level_definition() -> bytes:
-    """Return the `tokenizer.json` of `Tokenizer.byte_level`: ids 0-2 are `BYTE_LEVEL_SPECIALS`, byte `b` is id `3 +
-    b`."""
+    """Return the `tokenizer.json` of `Tokenizer.byte_level`.
+
+    Ids 0-2 are `BYTE_LEVEL_SPECIALS`; byte `b` has id `3 + b`.
+    """
     alphabet = _byte_alphabet()
     tokens = [*BYTE_LEVEL_SPECIALS, *(alphabet[byte] for byte in range(256))]
     return bpe_definition(tokens, merges=[], special_ids=range(len(BYTE_LEVEL_SPECIALS)), split_digits=False)
@@ -121,9 +137,14 @@ def bpe_definition(
 ) -> bytes:
     """Return a `tokenizer.json` of byte-level BPE.
 
-    `tokens[i]` is the token of id `i` in GPT-2's printable alphabet; `merges` are in order of rank. `special_ids` are
-    control tokens, `added_ids` whole words of text. `split_digits` makes each digit its own token. `words`
-    is the regular expression of the words that are merged, in place of GPT-2's; a word that is a token is not merged.
+    Args:
+        tokens: the token of id `i` at index `i`, in GPT-2's printable alphabet.
+        merges: the merges in order of rank.
+        special_ids: ids of control tokens.
+        added_ids: ids of whole words of text.
+        split_digits: make each digit its own token.
+        words: regular expression of the words that are merged, in place of GPT-2's; a word that is a token is not
+            merged.
     """
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
     digits = {"type": "Digits", "individual_digits": True}
@@ -159,7 +180,8 @@ def bpe_definition(
 
 
 def _byte_alphabet() -> dict[int, str]:
-    """Byte → printable character, as GPT-2's encoder.py has it: itself where printable, else from U+0100 on."""
+    """Return the printable character of each byte, as in GPT-2's encoder.py: itself if printable, else one from
+    U+0100 up."""
     printable = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
     others = [byte for byte in range(256) if byte not in printable]
     shifted = {byte: chr(256 + rank) for rank, byte in enumerate(others)}
@@ -180,6 +202,6 @@ def _bytes_by_id(vocab: Mapping[str, int], added: Sequence[Mapping[str, Any]]) -
 
 
 def shown_text(data: bytes) -> str:
-    """Return an answer's bytes as they were shown: what is no character replaced, one cut in two at the end left
+    """Decode an answer's bytes as they are shown: invalid bytes are replaced, an incomplete last character is left
     out."""
     return codecs.getincrementaldecoder("utf-8")("replace").decode(data)

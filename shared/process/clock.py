@@ -1,10 +1,10 @@
-"""The one place that reads clocks for the shells. Cores are given `now_unix_ms`.
+"""Read clocks, for all shells. Cores get `now_unix_ms` as an argument.
 
-A process has a time of its own: what its wall clock said when it started, and from then on what its monotonic clock
-counts. Deadlines are armed by it, and whatever is done to the wall clock moves none. Between processes, on the wire,
-moments are by the wall clock: they are converted where they come in and go out, by a correction that follows it.
+A process has its own time: its wall clock at the start plus the monotonic clock since then. Deadlines use this time, so
+setting the wall clock moves none. On the wire, between processes, times are by the wall clock; they are converted at
+the edges with a correction that follows the wall clock.
 
-The clocks are those of the context: several processes may run in one interpreter, each by clocks of its own.
+The clocks belong to the context: several processes may run in one interpreter, each with its own clocks.
 """
 
 import time
@@ -21,7 +21,7 @@ _READINGS: Final = 3
 
 @dataclass(slots=True)
 class Clocks:
-    """The clocks of one process: `monotonic_s` counts, `wall_s` says the Unix time."""
+    """The clocks of one process. `wall_s` returns the Unix time."""
 
     monotonic_s: Callable[[], float]
     wall_s: Callable[[], float]
@@ -32,7 +32,7 @@ class Clocks:
         self.process = ProcessClock(wall_ms - monotonic_ms)
 
     def read(self) -> tuple[float, float]:
-        """Return the wall clock and the monotonic one as they stood together: of a few readings the quickest."""
+        """Return the wall and the monotonic time at the same moment, from the fastest of a few readings."""
         best: tuple[float, float, float] | None = None
         for _ in range(_READINGS):
             before_ms = self.monotonic_s() * 1_000.0
@@ -51,29 +51,31 @@ CLOCKS: Final = ContextVar("clocks", default=Clocks(time.monotonic, time.time)) 
 
 
 def monotonic_s() -> float:
-    """Return the seconds that this process's monotonic clock has counted."""
+    """Return the seconds on this process's monotonic clock."""
     return CLOCKS.get().monotonic_s()
 
 
 def now_unix_ms() -> float:
-    """Return this process's time in Unix milliseconds, which no clock that is set moves: what deadlines are compared
-    with."""
+    """Return this process's time in Unix milliseconds, which deadlines are compared with and which setting a clock
+    never moves."""
     clocks = CLOCKS.get()
     return clocks.process.now(clocks.monotonic_s() * 1_000.0)
 
 
 def correction_ms() -> int:
-    """Return how far moments on the wire are ahead of this process's time."""
+    """Return how far the wire's time is ahead of this process's time."""
     return CLOCKS.get().process.correction_ms
 
 
 def wire_unix_ms() -> float:
-    """Now, as other processes are told of it."""
+    """Return the current time as written on the wire."""
     return now_unix_ms() + correction_ms()
 
 
 def observe_wall_clock() -> float:
-    """Have the wire's time follow the wall clock, which it is behind by so many milliseconds still. A process calls it
-    every half a second, from one place (`shared.process.vitals`)."""
+    """Make the wire's time follow the wall clock; return the remaining difference in milliseconds.
+
+    A process calls this every half second from one place (`shared.process.vitals`).
+    """
     clocks = CLOCKS.get()
     return clocks.process.observe(*clocks.read())

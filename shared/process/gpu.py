@@ -1,5 +1,7 @@
-"""Read the state of NVIDIA's GPUs by NVML, if the package `nvidia-ml-py` and a GPU are there. Its calls:
-https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html"""
+"""Read the state of NVIDIA GPUs with NVML, if the package `nvidia-ml-py` and a GPU are present.
+
+https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
+"""
 
 import importlib
 import os
@@ -16,8 +18,10 @@ _SHORT: Final = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """One device as of now, a GPU or a MIG slice. `name` is its UUID. None: it does not tell (what is divided by MIG
-    has no utilisation)."""
+    """The current state of a GPU or MIG slice. `name` is its UUID. A value is None if the device does not report it (a
+    GPU
+    divided by MIG has no utilisation).
+    """
 
     name: str
     memory_total_bytes: int
@@ -28,7 +32,7 @@ class Gpu:
 
 @dataclass(slots=True)
 class Gpus:
-    """`lost`: the first device that was there at the start and does not answer any more, and why."""
+    """The GPUs that this process uses. `lost` says which of them stopped answering first, and why."""
 
     nvml: Any
     handles: list[Any]
@@ -36,17 +40,17 @@ class Gpus:
 
     @classmethod
     def open(cls, nvml: Any, devices: tuple[str, ...] = ()) -> "Gpus | str":
-        """Open the named devices, all where none is named; or say why there are none: the library finds no driver or no
-        such device."""
+        """Open the named devices, or all if none is named; return the reason if NVML finds no driver or no such
+        device."""
         try:
             nvml.nvmlInit()
             handles = [_handle(nvml, name) for name in devices or map(str, range(nvml.nvmlDeviceGetCount()))]
         except nvml.NVMLError as error:
-            return f"NVML does not begin ({error})"
+            return f"NVML does not start ({error})"
         return cls(nvml, handles) if handles else "NVML finds no GPU"
 
     def read(self) -> list[Gpu]:
-        """Return the GPUs that answer. Takes milliseconds, at times hundreds of them."""
+        """Return the state of the GPUs that answer. Takes milliseconds, sometimes hundreds."""
         found: list[Gpu] = []
         lost = None
         for index, handle in enumerate(self.handles):
@@ -58,7 +62,7 @@ class Gpus:
         return found
 
     def hangs(self, seconds: float) -> None:
-        """Note that a reading has not ended in so long."""
+        """Record that a reading has not ended within this time."""
         self._lose(f"NVML has not answered for {seconds:.0f} s")
 
     def _lose(self, why: str | None) -> None:
@@ -92,15 +96,16 @@ class Gpus:
 
 
 def visible_devices(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the devices that the environment leaves to this process, by UUID or index; none: whatever there is. An
-    index of NVIDIA_VISIBLE_DEVICES is the host's, and says nothing inside its container."""
+    """Return the devices that the environment assigns to this process, by UUID or index; empty for all.
+
+    Indices in NVIDIA_VISIBLE_DEVICES are ignored: they are the host's, and mean nothing inside the container.
+    """
     named = _listed(environ.get("CUDA_VISIBLE_DEVICES", ""))
     return named or tuple(name for name in _listed(environ.get(_CONTAINER, "")) if name.startswith(_UUIDS))
 
 
 def short_device(environ: Mapping[str, str]) -> str:
-    """Return a few characters that tell this process's one device from the others of its host; empty where the
-    environment names none, or several."""
+    """Return a few characters that distinguish this process's device on its host; empty without exactly one device."""
     names = visible_devices(environ)
     if len(names) != 1:
         return ""
@@ -117,7 +122,7 @@ def _handle(nvml: Any, name: str) -> Any:
 
 
 def find_gpus() -> Gpus | str:
-    """Or why there are none to read."""
+    """Return the GPUs, or why they cannot be read."""
     try:
         nvml = importlib.import_module("pynvml")
     except ImportError:

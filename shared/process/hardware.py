@@ -1,4 +1,4 @@
-"""Figures of the machine's processors and memory: read from /proc as `proc(5)` describes it."""
+"""Figures of the machine's processors and memory, from /proc (see `proc(5)`)."""
 
 import math
 import os
@@ -11,7 +11,7 @@ _STAT: Final = Path("/proc/stat")
 _MEMINFO: Final = Path("/proc/meminfo")
 _CPUINFO: Final = Path("/proc/cpuinfo")
 _CGROUP: Final = Path("/sys/fs/cgroup")
-# `proc(5)`: the columns of /proc/stat's first line. A guest's time stands in `user` already.
+# Columns of /proc/stat's first line in `proc(5)`. Guest time is already included in `user`.
 _MODES: Final = {
     "user": "busy",
     "nice": "busy",
@@ -27,8 +27,13 @@ _KIB: Final = 1_024
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """`cpu_s`: seconds since boot, of all cores together, by `busy`, `iowait`, `steal` and `idle`. Bytes of memory:
-    all there is, and what could be had without swapping."""
+    """The machine's figures.
+
+    Attributes:
+        cpu_s: seconds since boot over all cores, by `busy`, `iowait`, `steal` and `idle`.
+        memory_total_bytes: all memory.
+        memory_available_bytes: memory that is available without swapping.
+    """
 
     cpu_s: dict[str, float]
     memory_total_bytes: int
@@ -36,8 +41,11 @@ class Machine:
 
 
 def parse_machine(stat: str, meminfo: str, *, ticks_per_s: int) -> Machine:
-    """Return the figures in the text of /proc/stat and /proc/meminfo. Raises `ValueError` where they are not as
-    described."""
+    """Parse the text of /proc/stat and /proc/meminfo.
+
+    Raises:
+        ValueError: the text has another format.
+    """
     label, *ticks = stat.partition("\n")[0].split() or [""]
     if label != "cpu" or len(ticks) < len(_MODES):
         raise ValueError(f"/proc/stat begins with {label!r} and {len(ticks)} numbers")
@@ -53,7 +61,7 @@ def parse_machine(stat: str, meminfo: str, *, ticks_per_s: int) -> Machine:
 
 
 def read_machine() -> Machine | None:
-    """Return the machine's figures; None on a system that has no such files, or others by that name."""
+    """Return the machine's figures; None if /proc does not exist or has another format."""
     try:
         return parse_machine(_STAT.read_text(), _MEMINFO.read_text(), ticks_per_s=os.sysconf("SC_CLK_TCK"))
     except (OSError, ValueError):
@@ -61,7 +69,7 @@ def read_machine() -> Machine | None:
 
 
 def cpu_name() -> str:
-    """Return the processor's model, as the machine names it."""
+    """Return the name of the processor's model."""
     try:
         lines = _CPUINFO.read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -71,19 +79,21 @@ def cpu_name() -> str:
 
 
 def usable_cores(cgroup: Path = _CGROUP) -> int:
-    """Return how many cores this process may keep busy: those that it may run on, and no more than its container's
-    limit, rounded up."""
+    """Return the number of cores that this process may use: its CPU affinity, limited by its container, rounded up."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         quota, period = (cgroup / "cpu.max").read_text().split()
         return max(1, min(cores, math.ceil(int(quota) / int(period))))
-    except (OSError, ValueError, ZeroDivisionError):  # no control group, or "max": no limit
+    except (OSError, ValueError, ZeroDivisionError):  # no control group, or "max" for no limit
         return cores
 
 
 def available_memory(meminfo: Path = _MEMINFO, cgroup: Path = _CGROUP) -> int | None:
-    """Return the bytes that a process started now may take: the machine's, or what its container has left where that is
-    less. None where the system does not say, as without /proc."""
+    """Return the bytes that a new process may use: the machine's, or what its container has left if that is less.
+
+    Returns:
+        None if the system does not report it, for example without /proc.
+    """
     try:
         fields = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
     except OSError:
@@ -94,7 +104,7 @@ def available_memory(meminfo: Path = _MEMINFO, cgroup: Path = _CGROUP) -> int | 
 
 
 def _number(path: Path) -> int | None:
-    """Return the number in a file; None where there is no such file, or no limit in it."""
+    """Return the number in a file; None if there is no file or no limit in it."""
     try:
         text = path.read_text().strip()
     except OSError:

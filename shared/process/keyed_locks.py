@@ -1,4 +1,4 @@
-"""Hold one lock a key, first come first served; keys do not wait for each other."""
+"""Locks by key, served in order of arrival. Different keys do not block each other."""
 
 import asyncio
 from collections.abc import AsyncIterator, Hashable
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class _Lock:
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # it lets in who came first
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # serves tasks in order of arrival
     users: int = 0
 
 
@@ -23,7 +23,7 @@ class KeyedLocks:
 
     @asynccontextmanager
     async def hold(self, key: Hashable) -> AsyncIterator[None]:
-        """Wait for the key's lock, and hold it until the block is left."""
+        """Hold the key's lock inside the `async with` block."""
         kept = self._locks.setdefault(key, _Lock())
         kept.users += 1
         try:

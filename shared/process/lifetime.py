@@ -1,4 +1,4 @@
-"""Begin and end a process: signals, uvloop, exit status."""
+"""Start and end a process: signals, uvloop, exit status."""
 
 import asyncio
 import gc
@@ -20,9 +20,12 @@ log = get_logger()
 
 
 def run_until_signal(serve: Callable[[asyncio.Event], Awaitable[None]]) -> int:
-    """Run `serve(stop)` on uvloop, and return the exit status. SIGINT and SIGTERM set `stop`, a SIGINT after that ends
-    the process immediately. A wrong setting or model is one line on stderr and status 2; another `ReplylineError` or an
-    `OSError` one line and status 1."""
+    """Run `serve(stop)` on uvloop and return the exit status.
+
+    SIGINT and SIGTERM set `stop`; a second SIGINT ends the process immediately. An invalid setting or model prints one
+    line
+    to stderr and gives status 2; another `ReplylineError` or an `OSError` gives one line and status 1.
+    """
 
     async def main() -> None:
         stop = asyncio.Event()
@@ -32,7 +35,8 @@ def run_until_signal(serve: Callable[[asyncio.Event], Awaitable[None]]) -> int:
         def ask_to_stop() -> None:
             stop.set()
             loop.remove_signal_handler(signal.SIGINT)
-            signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C: the kernel's, whatever we wait for
+            # the kernel handles a second Ctrl-C, even if the process hangs
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
 
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, ask_to_stop)
@@ -46,18 +50,22 @@ def run_until_signal(serve: Callable[[asyncio.Event], Awaitable[None]]) -> int:
         return fail(str(error), 1)
     except OSError as error:
         return fail(str(error), 1)
-    except Exception:  # a fault of our own; Python's own traceback could quote what a customer wrote
+    except Exception:  # an internal fault; Python's own traceback could quote a customer's text
         log.exception("failed")
         return 1
     return 0
 
 
 class Stopped(Exception):  # noqa: N818 - no fault
-    """The process is to end before it has begun to serve."""
+    """The process should end before it has begun to serve."""
 
 
 async def until_stopped(stop: asyncio.Event, work: Awaitable[T]) -> T:
-    """Return what `work` returns. Raises `Stopped` and cancels it if `stop` is set first."""
+    """Return the result of `work`; cancel it if `stop` is set first.
+
+    Raises:
+        Stopped: `stop` was set.
+    """
     working, stopping = asyncio.ensure_future(work), asyncio.create_task(stop.wait())
     try:
         await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -69,20 +77,22 @@ async def until_stopped(stop: asyncio.Event, work: Awaitable[T]) -> T:
         stopping.cancel()
 
 
-# What a request makes is freed by reference counts; the collector only has to find the rare cycle.
+# Reference counting frees a request's objects; the collector only needs to find rare cycles.
 _GC_THRESHOLDS = (50_000, 20, 50)
 
 
 def settle_heap() -> None:
-    """Keep what a process holds once it is ready out of the garbage collector's full rounds, and these rare: they stop
-    the event loop for tens of milliseconds."""
+    """Exclude the long-lived objects from the garbage collector, and make its full rounds rare.
+
+    Full rounds stop the event loop for tens of milliseconds.
+    """
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLDS)
 
 
 def raise_file_limit(wanted: int) -> int:
-    """Let this process have so many open files, or as many as it may allow itself. Returns how many it may have now."""
+    """Raise the limit for open files to `wanted`, or as far as allowed; return the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return wanted
@@ -92,7 +102,7 @@ def raise_file_limit(wanted: int) -> int:
 
 
 def fail(message: str, status: int) -> int:
-    """Say what is wrong, a line a fault, and return the exit status."""
+    """Write the message to stderr, one line for each fault, and return the status."""
     for line in message.splitlines():
         sys.stderr.write(f"replyline: {line}\n")
     return status

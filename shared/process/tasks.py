@@ -1,4 +1,4 @@
-"""Tasks that run beside whoever starts them: none fails unseen, and none outlives its owner."""
+"""Background tasks with an owner: no failure goes unnoticed, and no task outlives its owner."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -7,7 +7,11 @@ OnError = Callable[[str, BaseException], None]
 
 
 class Tasks:
-    """`on_error` gets the name and the error of each task that fails; without it `run_until` raises the first error."""
+    """A group of tasks.
+
+    Args:
+        on_error: called with the name and error of each task that fails. Without it `run_until` raises the first error.
+    """
 
     def __init__(self, on_error: OnError | None = None) -> None:
         self._on_error = on_error or self._fail
@@ -25,25 +29,25 @@ class Tasks:
         return task
 
     async def room(self, limit: int) -> None:
-        """Wait until fewer than `limit` run."""
+        """Wait until fewer than `limit` tasks run."""
         while len(self._tasks) >= limit:
             await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
 
     async def drain(self, limit_s: float | None = None) -> None:
-        """Wait for all, within the limit; cancel the rest."""
+        """Wait for all tasks up to the limit, then cancel the rest."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=limit_s)
         await self.cancel()
 
     async def cancel(self, *names: str) -> None:
-        """Cancel the tasks of these names (all where none is given) and wait until they are gone."""
+        """Cancel the tasks with these names, or all if none is given, and wait for their end."""
         tasks = [task for task in self._tasks if not names or task.get_name() in names]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def run_until(self, *stops: asyncio.Event) -> None:
-        """Wait for one of `stops`; raise the error of a task that fails meanwhile."""
+        """Wait for one of `stops`; raise the error of a task that fails before."""
         ends = [asyncio.create_task(event.wait(), name="end") for event in (*stops, self._failed)]
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)

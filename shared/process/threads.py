@@ -1,5 +1,6 @@
-"""Make threads, and what they wait for. The context may replace the machinery: several processes that run in one
-interpreter are threads of its schedule."""
+"""Create threads, events and queues. The context may replace them, so that tests can run several processes in one
+interpreter as threads of a simulated schedule.
+"""
 
 import faulthandler
 import threading
@@ -12,7 +13,7 @@ from typing import Any, Final, Protocol
 
 
 class Thread(Protocol):
-    """A thread, which runs from `start` on."""
+    """A thread; it runs after `start`."""
 
     def start(self) -> None: ...
 
@@ -34,7 +35,7 @@ class Event(Protocol):
 
 
 class Queue(Protocol):
-    """A queue that a thread may wait at. `get` raises `queue.Empty`."""
+    """A queue that a thread may wait for. `get` raises `queue.Empty`."""
 
     def put(self, item: Any) -> None: ...
 
@@ -55,8 +56,12 @@ def _exit_after(seconds: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Machinery:
-    """The machine's own, unless said otherwise. `exit_after` ends the process with status 1, whatever keeps it, and
-    says on stderr where its threads stand; `exit_never` takes that back."""
+    """Factories of threads, events and queues; by default the standard library's.
+
+    `exit_after` ends the process with status 1 after a delay, even if it hangs, and prints its threads' stacks to
+    stderr;
+    `exit_never` cancels that.
+    """
 
     thread: Callable[[Callable[[], None], str], Thread] = _daemon
     event: Callable[[], Event] = threading.Event
@@ -71,7 +76,7 @@ MACHINERY: Final = ContextVar("machinery", default=Machinery())  # noqa: B039 - 
 
 
 def make_thread(run: Callable[[], None], name: str) -> Thread:
-    """Return a daemon thread that has not started: one that hangs does not hold up the process's end."""
+    """Return a daemon thread that has not started; if it hangs, it does not keep the process from ending."""
     return MACHINERY.get().thread(run, name)
 
 
@@ -86,5 +91,5 @@ def make_queue() -> Queue:
 
 
 def sleep(seconds: float) -> None:
-    """Have this thread wait."""
+    """Sleep in this thread."""
     MACHINERY.get().sleep(seconds)

@@ -1,4 +1,4 @@
-"""A process's vital signs: its event loop, the machine under it, and the GPUs."""
+"""Watch a process's event loop, its machine and its GPUs."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -24,8 +24,8 @@ _BYTES_PER_MBIT: Final = 125_000
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Bytes since boot over all devices but loopback, and what these carry a second each way; 0 where they do not
-    say."""
+    """Network bytes since boot over all devices but loopback, and the devices' speed in bytes a second each way; 0
+    if unknown."""
 
     received_bytes: int
     sent_bytes: int
@@ -33,7 +33,11 @@ class Network:
 
 
 def parse_devices(text: str) -> dict[str, tuple[int, int]]:
-    """Return the received and sent bytes of each device in the text of /proc/net/dev. Raises `ValueError`."""
+    """Return each device's received and sent bytes from the text of /proc/net/dev.
+
+    Raises:
+        ValueError: the text has another format.
+    """
     found: dict[str, tuple[int, int]] = {}
     for line in text.splitlines()[2:]:
         name, _, numbers = line.partition(":")
@@ -45,8 +49,8 @@ def parse_devices(text: str) -> dict[str, tuple[int, int]]:
 
 
 def network_of(devices: Mapping[str, tuple[int, int]], mbit: Mapping[str, int]) -> Network:
-    """Return the figures of the devices that are hardware, by `mbit`'s names; where none is, as in a container, of all
-    but loopback."""
+    """Return the sum over hardware devices, which are those in `mbit`; without any, as in a container, over all but
+    loopback."""
     ours = [name for name in devices if name in mbit] or [name for name in devices if name != _LOOPBACK]
     return Network(
         received_bytes=sum(devices[name][0] for name in ours),
@@ -56,7 +60,7 @@ def network_of(devices: Mapping[str, tuple[int, int]], mbit: Mapping[str, int]) 
 
 
 def read_network() -> Network | None:
-    """Return the machine's figures; None on a system that has no such files, or others by that name."""
+    """Return the machine's figures; None if /proc does not exist or has another format."""
     try:
         devices = parse_devices(_DEVICES.read_text())
     except (OSError, ValueError):
@@ -66,7 +70,7 @@ def read_network() -> Network | None:
 
 
 def _mbit(name: str) -> int:
-    """Return a device's speed; 0 where it does not say, as many virtual ones, or is down."""
+    """Return a device's speed; 0 if it is down or does not report it, as many virtual devices."""
     try:
         return int((_CLASS / name / "speed").read_text())
     except (OSError, ValueError):
@@ -82,19 +86,21 @@ _HARDWARE_S: Final = _HARDWARE_EVERY * _SLEEP_S
 
 @dataclass(slots=True)
 class Vitals:
-    """`gpus` None: there are none to look after."""
+    """Periodic measurements of one process. `gpus` is None if it uses no GPU."""
 
     gpus: Gpus | None = None
     _counted_cpu_s: dict[str, float] = field(default_factory=dict)
     _counted: Network | None = None
 
     def missing(self) -> str | None:
-        """Return what `/ready` says of the hardware."""
+        """Return the line about the hardware for `/ready`; None if nothing is missing."""
         return self.gpus.lost if self.gpus is not None else None
 
     async def watch(self) -> None:
-        """Watch until cancelled: the loop and the clock twice a second, the hardware every ten. What hangs in a GPU's
-        driver holds up neither those nor the process's end."""
+        """Watch until cancelled: event loop and clock twice a second, hardware every ten seconds.
+
+        A hanging GPU driver blocks neither these nor the process's end.
+        """
         await asyncio.gather(self._watch_process(), self._watch_gpus())
 
     async def _watch_process(self) -> None:
@@ -111,7 +117,9 @@ class Vitals:
         observe_wall_clock()
         set_by_ms = correction_ms() - before_ms
         if abs(set_by_ms) >= NEAR_MS:
-            log.warning("clock_set", by_ms=set_by_ms, means="others are told of times by it; no deadline moves")
+            log.warning(
+                "clock_set", by_ms=set_by_ms, means=("times sent to other processes follow it; no deadline moves")
+            )
         metrics.clock_set.set(correction_ms() / 1_000)
 
     def _read_machine(self) -> None:
@@ -123,7 +131,7 @@ class Vitals:
             self._count_network(network)
 
     async def _watch_gpus(self) -> None:
-        """Watch the GPUs. A call that hangs is waited for; no other is made meanwhile."""
+        """Watch the GPUs. If a call hangs, wait for it without making another."""
         while self.gpus is not None:
             reading = _in_a_thread(self.gpus.read)
             done, _ = await asyncio.wait([reading], timeout=_HARDWARE_S)
@@ -135,14 +143,14 @@ class Vitals:
 
     def _count(self, machine: Machine) -> None:
         for mode, seconds in machine.cpu_s.items():
-            # The first reading is what the machine did before; the kernel's `iowait` may go back.
+            # the first reading covers the time before this process; the kernel's `iowait` may decrease
             metrics.machine_cpu.labels(mode).inc(max(0.0, seconds - self._counted_cpu_s.get(mode, seconds)))
         self._counted_cpu_s = machine.cpu_s
         metrics.machine_memory.labels("total").set(machine.memory_total_bytes)
         metrics.machine_memory.labels("available").set(machine.memory_available_bytes)
 
     def _count_network(self, network: Network) -> None:
-        before = self._counted or network  # the first reading is what the machine did before
+        before = self._counted or network  # the first reading covers the time before this process
         metrics.machine_network.labels("received").inc(max(0, network.received_bytes - before.received_bytes))
         metrics.machine_network.labels("sent").inc(max(0, network.sent_bytes - before.sent_bytes))
         metrics.machine_network_speed.set(network.speed_bytes)
@@ -150,7 +158,8 @@ class Vitals:
 
 
 def _in_a_thread(read: Callable[[], list[Gpu]]) -> "asyncio.Future[list[Gpu]]":
-    """Read the GPUs in a thread of its own, which may outlive the loop: the loop's own threads hold up its end."""
+    """Read the GPUs in a separate thread, which may outlive the loop; the loop would wait for its own executor's
+    threads."""
     loop = asyncio.get_running_loop()
     reading: asyncio.Future[list[Gpu]] = loop.create_future()
 
@@ -166,9 +175,9 @@ def _in_a_thread(read: Callable[[], list[Gpu]]) -> "asyncio.Future[list[Gpu]]":
         found: list[Gpu] | Exception
         try:
             found = read()
-        except Exception as error:  # noqa: BLE001 - raised by whoever waits
+        except Exception as error:  # noqa: BLE001 - raised where the future is awaited
             found = error
-        with suppress(RuntimeError):  # the loop has ended meanwhile
+        with suppress(RuntimeError):  # the loop has ended
             loop.call_soon_threadsafe(tell, found)
 
     make_thread(run, "nvml").start()

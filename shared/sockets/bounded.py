@@ -1,8 +1,9 @@
-"""Bound what one accepted connection may hold, the same at every port: a place, time, and unread bytes.
+"""Limit what one accepted connection may use, at every port: a place, time, and unread bytes.
 
-A `BoundedTransport` stands between the event loop's transport and a server's protocol. It counts the connection at
-accept, passes what comes on in small parts, reads nothing from a client that does not read, and ends a connection that
-is late.
+A `BoundedTransport` sits between the event loop's transport and a server's protocol. It counts the connection when it
+is
+accepted, passes received data on in small parts, stops reading from a client that does not read, and closes a
+connection that is too slow.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from shared.sockets.open_sockets import OpenSockets
 
 HEAD_BYTES: Final = 65_536  # of a request's line and headers together
 HEAD_LINES: Final = 100
-_PART_BYTES: Final = 8_192  # parsed in one turn of the event loop
+_PART_BYTES: Final = 8_192  # parsed in one iteration of the event loop
 _CLOSE_S: Final = 2.0
 _END: Final = b"\r\n\r\n"
 _EMPTY: Final = b"\r\nConnection: close\r\nContent-Length: 0" + _END
@@ -31,8 +32,12 @@ _NO_REQUEST: Final = b"HTTP/1.1 400 Bad Request" + _EMPTY
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """`head_s`: seconds until a request's headers are complete. `unread_s`: seconds that a client may leave a full
-    write buffer unread."""
+    """The limits of a connection.
+
+    Attributes:
+        head_s: seconds until a request's headers must be complete.
+        unread_s: seconds that a client may leave a full write buffer unread.
+    """
 
     sockets: OpenSockets
     head_s: float
@@ -55,9 +60,9 @@ class BoundedTransport(asyncio.Protocol):
         return self._inner.protocol
 
     def connection_made(self, transport: Any) -> None:
-        """Count the connection; abort one too many."""
+        """Count the connection; abort it if there are too many."""
         self._transport, self._loop = transport, asyncio.get_running_loop()
-        # Bound once: a delta costs no further call.
+        # bound directly, so that a delta costs no extra call
         self.write, self.write_eof, self.can_write_eof = transport.write, transport.write_eof, transport.can_write_eof
         self.is_closing, self.get_extra_info = transport.is_closing, transport.get_extra_info
         self.get_write_buffer_size = transport.get_write_buffer_size
@@ -90,37 +95,37 @@ class BoundedTransport(asyncio.Protocol):
         if (timer := self._timers.pop(name, None)) is not None:
             timer.cancel()
 
-    # Its client
+    # Client
 
     @property
     def refusal(self) -> ProtocolError | None:
-        """Return why this connection is to be refused; None where it has a place."""
+        """Return why this connection must be refused; None if it has a place."""
         return self._bounds.sockets.refusal(self)
 
     @property
     def is_proxied(self) -> bool:
-        """Return whether the peer is a proxy, whose client is known by a request's headers only."""
+        """Return whether the peer is a proxy, so that only a request's headers name the client."""
         return not self._bounds.sockets.is_limited(self.peer)
 
     def charge(self, address: str) -> None:
         """Count the connection as this client's."""
-        with suppress(ProtocolError, KeyError):  # `refusal` is set where there is no place left
+        with suppress(ProtocolError, KeyError):  # `refusal` is set if there is no place left
             self._bounds.sockets.assign_address(self, address)
 
     def begin_head(self) -> None:
-        """Wait for a request's head, for `head_s` at most."""
+        """Wait for a request's head, for at most `head_s`."""
         self._bounds.sockets.wait(self)
         self._start("head", self._bounds.head_s, self.close)
 
     def end_head(self) -> None:
-        """Note that a request's head is complete, and answered where it asks for a WebSocket."""
+        """Mark a request's head as complete; a WebSocket upgrade has been answered then."""
         self._bounds.sockets.serve(self)
         self._stop("head")
 
-    # What comes in
+    # Received data
 
     def data_received(self, data: bytes) -> None:
-        """Pass data on, a part in each turn of the loop, while the protocol takes it and the client reads."""
+        """Pass data on, one part for each iteration of the loop, while the protocol accepts it and the client reads."""
         if self._parts or self._is_blocked or len(data) > _PART_BYTES:
             self._parts += data
         else:
@@ -140,7 +145,7 @@ class BoundedTransport(asyncio.Protocol):
         return self._paused or self._full or self._behind
 
     def _go_on(self) -> None:
-        """Schedule the next part, or read, unless the client has to wait or to read first."""
+        """Schedule the next part, or resume reading, unless the protocol or the client is behind."""
         if self.is_closing():
             return
         if self._parts and not self._is_blocked and not self._is_scheduled:
@@ -152,7 +157,7 @@ class BoundedTransport(asyncio.Protocol):
             self._transport.resume_reading()
 
     def fall_behind(self, is_behind: bool) -> None:
-        """Pass nothing on while the protocol has requests that wait for an earlier one's answer."""
+        """Pass no data on while the protocol has requests that wait for an earlier answer."""
         self._behind = is_behind
         self._go_on()
 
@@ -160,7 +165,7 @@ class BoundedTransport(asyncio.Protocol):
         return cast("bool | None", self._inner.eof_received())
 
     def set_protocol(self, inner: Any) -> None:
-        self._parts.clear()  # no client speaks the next protocol before it is answered
+        self._parts.clear()  # no client uses the next protocol before the upgrade is answered
         self._inner = inner
 
     def pause_reading(self) -> None:
@@ -171,7 +176,7 @@ class BoundedTransport(asyncio.Protocol):
         self._paused = False
         self._go_on()
 
-    # What goes out
+    # Sent data
 
     def pause_writing(self) -> None:
         """Give the client `unread_s` to read most of a full write buffer."""
@@ -187,7 +192,7 @@ class BoundedTransport(asyncio.Protocol):
         self._inner.resume_writing()
 
     def close(self) -> None:
-        """Close once all is written; a client that does not read that in time is cut off."""
+        """Close after everything is written; abort if the client does not read it in time."""
         if self.get_write_buffer_size():
             self._start("close", _CLOSE_S, self.abort)
         self._transport.close()
@@ -199,10 +204,12 @@ def bounded(protocol: Any, bounds: Bounds) -> Any:
 
 
 class BoundedConnection(ServerConnection):
-    """A connection of the `websockets` library on a bounded transport, which answers each request and closes:
-    431 for headers that are too large, 400 for no HTTP request, 405 for a method that is not GET or HEAD."""
+    """A connection of the `websockets` library on a bounded transport; it answers one request and closes.
 
-    _end = b""  # of what has come of the head
+    Errors: 431 for headers that are too large, 400 if it is not HTTP, 405 for methods other than GET and HEAD.
+    """
+
+    _end = b""  # the last received bytes of the head
     _is_answered = False
 
     @property
@@ -210,7 +217,7 @@ class BoundedConnection(ServerConnection):
         return cast("BoundedTransport", self.transport)
 
     def data_received(self, data: bytes) -> None:
-        """Pass data on; drop what comes after a request before its answer, as a second request does."""
+        """Pass data on; drop data that arrives after a request and before its answer, such as a second request."""
         has_request = self.request is not None
         if has_request:
             if self.response is not None:

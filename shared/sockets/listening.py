@@ -1,4 +1,4 @@
-"""Listen at an address: the sockets, and one line that names the settings where it cannot be done."""
+"""Listen at an address; a failure is one line that names the settings."""
 
 import errno
 import os
@@ -9,15 +9,15 @@ from typing import Any, Final, NamedTuple, Self
 
 from shared.errors import ListenError
 
-EVERY_ADDRESS: Final = "::"  # of IPv4 and IPv6
-# So many connections may wait to be accepted, if the system allows it (`net.core.somaxconn`). asyncio's hundred are too
-# few when thousands of clients come back at once: the rest try again after one, three and seven seconds, or take
-# themselves for connected where a SYN cookie answers.
+EVERY_ADDRESS: Final = "::"  # all IPv4 and IPv6 addresses
+# Length of the accept queue, if the system allows it (`net.core.somaxconn`). asyncio's default of 100 is too small when
+# thousands of clients reconnect at the same time: the others would retry after one, three and seven seconds, or believe
+# that they are connected if a SYN cookie answers.
 BACKLOG: Final = 4_096
 
 
 class ListenAddress(NamedTuple):
-    """Where a server listens, and the settings or options that say so. Port 0 is a free one."""
+    """Where a server listens, and the names of its settings or options. Port 0 means any free port."""
 
     host: str
     port: int
@@ -26,25 +26,33 @@ class ListenAddress(NamedTuple):
 
     @classmethod
     def of_settings(cls, group: str, values: object, port: str) -> Self:
-        """Return where the server of a group's port listens, as `http_port` of the group `gateway`."""
+        """Return the address of a settings group's port, such as `http_port` of the group `gateway`."""
         host = "metrics_host" if port == "metrics_port" else "host"
         variables = (f"REPLYLINE_{group}__{name}".upper() for name in (host, port))
         return cls(getattr(values, host), getattr(values, port), *variables)
 
     def for_asyncio(self) -> dict[str, Any]:
-        """Return the arguments of `create_server`. Raises `OSError`."""
-        if self.host == EVERY_ADDRESS:  # asyncio itself would listen on IPv6 alone
+        """Return the arguments of asyncio's `create_server`.
+
+        Raises:
+            OSError: the address cannot be bound.
+        """
+        if self.host == EVERY_ADDRESS:  # asyncio itself would listen on IPv6 only
             return {"sock": bind(self.host, self.port), "backlog": BACKLOG}
         return {"host": self.host, "port": self.port, "backlog": BACKLOG}
 
     def listen(self) -> socket.socket:
-        """Return a listening socket. Raises `ListenError`."""
+        """Return a listening socket.
+
+        Raises:
+            ListenError: the address cannot be bound.
+        """
         with self.explained():
             return bind(self.host, self.port)
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Raise `ListenError` where the body cannot listen at this address."""
+        """Convert an `OSError` of the body to a `ListenError`."""
         try:
             yield
         except OSError as error:
@@ -53,8 +61,8 @@ class ListenAddress(NamedTuple):
     def _problem(self, error: OSError) -> str:
         if error.errno == errno.EADDRINUSE:
             return (
-                f"port {self.port} is taken on {self.host} ({self.port_name}); end what listens there, or set "
-                f"{self.port_name} to another port"
+                f"port {self.port} is in use on {self.host} ({self.port_name}); stop the process that listens there, "
+                f"or set {self.port_name} to another port"
             )
         named = isinstance(error, socket.gaierror)
         why = error.strerror if named or not error.errno else os.strerror(error.errno)
@@ -65,8 +73,11 @@ class ListenAddress(NamedTuple):
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a listening socket: of a name's first IPv4 address if it has one, at `::` of every address. Raises
-    `OSError`."""
+    """Return a listening socket: for a name on its first IPv4 address if it has one, for `::` on every address.
+
+    Raises:
+        OSError: the address cannot be bound.
+    """
     if host == EVERY_ADDRESS and socket.has_dualstack_ipv6():
         return socket.create_server((host, port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True)
     place = "0.0.0.0" if host in {EVERY_ADDRESS, ""} else host  # noqa: S104 - asked for
@@ -76,5 +87,5 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def host_port(host: str, port: int) -> str:
-    """Return the host and port as a URL has them: an IPv6 address stands in brackets."""
+    """Return host and port as in a URL; an IPv6 address is in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

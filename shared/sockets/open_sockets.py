@@ -1,7 +1,7 @@
-"""Count the connections that clients hold open, all of them and each client's. Pure.
+"""Count open connections, in total and for each client. Pure.
 
-An open connection costs its client nothing, so one address or one token's subject may hold only a part of them. A
-client without a quota (0) may hold as many as there are; so may a trusted proxy that does not name its client.
+An open connection costs its client nothing, so one address or one token's subject may use only a share of them. There
+is no share for clients without a quota (0), or for a trusted proxy that does not name its client.
 """
 
 from collections import Counter
@@ -15,12 +15,12 @@ from shared.settings.gateway import QuotaSettings
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
-_IPV6_PREFIX: Final = 64  # one customer has so many addresses
+_IPV6_PREFIX: Final = 64  # one customer has this much of the address space
 _NAT64: Final = IPv6Network("64:ff9b::/96")  # IPv4 clients of an IPv6-only network, RFC 6052
 
 
 def parsed(text: str) -> Address | None:
-    """Return the address in a text, without the port and quotes that some proxies add; None for any other text."""
+    """Parse an address, with or without the port and quotes that some proxies add; return None for any other text."""
     text = text.strip('"')
     text = text.partition("]")[0].lstrip("[") if text.startswith("[") else text
     text = text.partition(":")[0] if text.count(":") == 1 else text
@@ -34,13 +34,13 @@ def parsed(text: str) -> Address | None:
 
 
 def network_of(address: Address) -> str:
-    """Return the addresses of one customer: the address itself, of IPv6 its /64."""
+    """Return the addresses of one customer: the address itself, or an IPv6 address's /64."""
     if isinstance(address, IPv4Address):
         return str(address)
     return str(ip_network((address, _IPV6_PREFIX), strict=False))
 
 
-REFUSALS: Final = 10  # connections beyond a limit that are open for as long as their refusal takes
+REFUSALS: Final = 10  # connections above a limit that are open only until their refusal is sent
 _ADDRESS_PART: Final = 20
 _SUBJECT_PART: Final = 100
 _LEAST: Final = 10
@@ -49,10 +49,14 @@ _RETRY_AFTER_MS: Final = 2_000
 
 @dataclass(slots=True, kw_only=True)
 class OpenSockets:
-    """The open connections, by any name. Each is added, may be assigned to an address or a subject, and is removed.
+    """The open connections, identified by any hashable. Each is added, may be assigned to an address or subject, and
+    removed.
 
-    `spare`: so many beyond a limit are still added; `refusal` returns the error for each of them. A connection that
-    waits for its client's next request gives way to a new one when there are `most`."""
+    Attributes:
+        most: maximum connections. At this number, a new one replaces the one that has waited longest for its next
+            request.
+        spare: connections above a limit that are still added; `refusal` returns the error for each of them.
+    """
 
     most: int = 10_000
     quotas: QuotaSettings = field(default_factory=QuotaSettings)
@@ -65,7 +69,11 @@ class OpenSockets:
     _waiting: dict[Hashable, None] = field(default_factory=dict)  # the one that waits longest is first
 
     def add(self, connection: Hashable, address: str) -> None:
-        """Count a connection. Raises `ProtocolError` where there are too many, here or of that address."""
+        """Count a connection.
+
+        Raises:
+            ProtocolError: there are too many in total or from that address.
+        """
         excess = len(self._keys) - self.most
         if excess >= self.spare:
             raise _too_many(f"{self.most} connections are open here")
@@ -79,8 +87,11 @@ class OpenSockets:
             raise
 
     def assign_address(self, connection: Hashable, address: str, spare: int = REFUSALS) -> None:
-        """Assign a connection to this address, in the place of an earlier one: its proxy names another client. Raises
-        `ProtocolError` where that has too many and `spare` more."""
+        """Assign a connection to an address in place of an earlier one, because its proxy names another client.
+
+        Raises:
+            ProtocolError: the address has too many connections, and `spare` more.
+        """
         keys = self._keys[connection]
         earlier = next((key for key in keys if key.startswith("address/")), None)
         found = parsed(address)
@@ -94,41 +105,45 @@ class OpenSockets:
             self._take(connection, key, self.most // self.address_part, spare)
 
     def assign(self, connection: Hashable, tenant: str, subject: str) -> None:
-        """Assign a connection to its session's subject. Raises `ProtocolError` where that has too many."""
+        """Assign a connection to its session's subject.
+
+        Raises:
+            ProtocolError: the subject has too many connections.
+        """
         if subject and self.quotas.subject_per_minute and connection in self._keys:
             self._take(connection, f"subject/{tenant}/{subject}", self.most // _SUBJECT_PART, 0)
 
     def refusal(self, connection: Hashable) -> ProtocolError | None:
-        """Return why a connection that was added is to be refused; None for any other."""
+        """Return why an added connection must be refused; None for any other."""
         return self._refusals.get(connection)
 
     def wait(self, connection: Hashable) -> None:
-        """Note that a connection waits for its client's next request."""
+        """Mark a connection as waiting for its client's next request."""
         if connection in self._keys:
             self._waiting[connection] = None
 
     def serve(self, connection: Hashable) -> None:
-        """Note that a connection's request is complete."""
+        """Mark a connection's request as complete."""
         self._waiting.pop(connection, None)
 
     def gives_way(self) -> Hashable | None:
-        """Return the connection that has waited longest, where a new one needs its place."""
+        """Return the connection that has waited longest, if a new one needs its place."""
         return next(iter(self._waiting), None) if len(self._keys) >= self.most else None
 
     def remove(self, connection: Hashable) -> None:
-        """Remove a connection; one that was never added is ignored."""
+        """Remove a connection; an unknown one is ignored."""
         self._waiting.pop(connection, None)
         self._refusals.pop(connection, None)
         for key in self._keys.pop(connection, ()):
             self._release(key)
 
     def missing(self) -> str | None:
-        """Return the connections' line for `/ready`; None while there is room."""
+        """Return the line about connections for `/ready`; None while there is room."""
         full = len(self._keys) >= self.most and not self._waiting
-        return f"{self.most} connections are open: nobody new is let in" if full else None
+        return f"{self.most} connections are open: no new client is accepted" if full else None
 
     def is_limited(self, address: str) -> bool:
-        """Return whether an address is one client's, which may hold a part of the connections."""
+        """Return whether an address is a single client's, so that its share of the connections is limited."""
         found = parsed(address)
         if found is None or not self.quotas.address_per_minute:
             return False
@@ -154,7 +169,7 @@ class OpenSockets:
 def _too_many(why: str) -> ProtocolError:
     return ProtocolError(
         "too_many_connections",
-        f"{why}; come again, another gateway may have room",
+        f"{why}; retry later, another gateway may have room",
         kind="overloaded_error",
         retriable=True,
         retry_after_ms=_RETRY_AFTER_MS,

@@ -1,4 +1,4 @@
-"""Tell the log once when something that a process leans on goes, and once when it is back."""
+"""Log once when a service that a process depends on becomes unavailable, and once when it is available again."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -10,8 +10,14 @@ _AGAIN_S: Final = 60.0
 
 @dataclass(slots=True)
 class Availability:
-    """`cause` says why `what` is away, None where it is there. It is left alone until `retry_at_s`. `tells`: several in
-    a process may watch the same, and one of them logs."""
+    """The availability of one service.
+
+    Attributes:
+        what: the service's name in the log.
+        tells: whether to log; if several objects of a process watch the same service, only one of them does.
+        cause: why it is unavailable; None while it is available.
+        retry_at_s: the caller should not use it before this time.
+    """
 
     what: str
     tells: bool = True
@@ -25,8 +31,10 @@ class Availability:
         self.cause, self.retry_at_s = cause, retry_at_s
 
     def still(self, cause: str, now_s: float) -> None:
-        """Say at once why nothing can be read there, and once a minute for as long as the cause is the same: what tries
-        five times a second says when it is back by what it reads."""
+        """Log the cause: immediately when it changes, otherwise once a minute.
+
+        For callers that retry several times a second and report success elsewhere.
+        """
         if cause != self.cause or now_s >= self._again_s:
             self.cause, self._again_s = cause, now_s + _AGAIN_S
             get_logger().warning("unavailable", what=self.what, cause=cause, action="retrying")

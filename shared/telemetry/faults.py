@@ -1,4 +1,4 @@
-"""Faults of our own: caught where one item of many is worked on, counted and logged there, and no further."""
+"""Internal faults are caught where one of many items is processed; there they are counted and logged."""
 
 from collections.abc import Callable
 from types import TracebackType
@@ -12,7 +12,7 @@ log: Final = get_logger()
 
 
 def caught(what: Faulty, error: BaseException, **about: Any) -> None:
-    """Count and log a fault. `about` names the item by its id, never by what it holds."""
+    """Count and log a fault. `about` identifies the item by its id, never by its content."""
     metrics.faults.labels(what).inc()
     log.error("fault", what=what, exc_info=error, **about)
 
@@ -26,9 +26,10 @@ def record_failed(origin: str, error: BaseException) -> None:
 
 
 class contained:  # noqa: N801 - reads as a statement: `with contained("answer") as one:`
-    """An exception within harms this one item: it is counted and logged, and the items after it are worked on.
+    """Catch an exception of the block, so that it affects only this item: count and log it.
 
-    Behind the block `error` says what it was; None where all went well."""
+    After the block `error` is the exception, or None.
+    """
 
     __slots__ = ("_about", "_what", "error")
 
@@ -51,7 +52,7 @@ class contained:  # noqa: N801 - reads as a statement: `with contained("answer")
 
 
 def contain_each(what: Faulty, *steps: Callable[[], object], **about: Any) -> None:
-    """Take each of the steps, whatever becomes of those before it."""
+    """Run every step, even if earlier ones raise. Each exception is counted and logged."""
     for step in steps:
         with contained(what, **about):
             step()

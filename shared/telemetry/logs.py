@@ -1,4 +1,4 @@
-"""structlog to stdout: JSON unless on a terminal. No message text is ever logged."""
+"""Log with structlog to stdout: JSON unless it is a terminal. No message text is ever logged."""
 
 import logging
 import re
@@ -16,7 +16,7 @@ from structlog.typing import ExcInfo, FilteringBoundLogger
 
 from shared.settings import LogSettings
 
-# aiokafka logs each reconnect attempt with a traceback; what matters of it is said once, by our own shells.
+# aiokafka logs each reconnect attempt with a traceback; Replyline's own clients log an outage once.
 _QUIET = {
     "aiokafka": logging.CRITICAL,
     "websockets": logging.CRITICAL,
@@ -26,13 +26,13 @@ _QUIET = {
 
 _RETRIES_BETWEEN_LINES = 20
 
-# From the first quotation mark to the last: what an exception quotes may be a customer's (`could not convert string to
-# float: 'my card is …'`, and the whole of a KeyError).
+# From the first quotation mark to the last: an exception may quote a customer's text (`could not convert string to
+# float: 'my card is …'`, or a whole KeyError).
 _QUOTED: Final = re.compile(r"""['"].*['"]""", re.DOTALL)
 
 
 def configure_logs(settings: LogSettings, *, process: str) -> None:
-    """Set up structlog and the standard library's logging for this process. Call once, first."""
+    """Configure structlog and the standard library's logging. Call once, before anything else logs."""
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         _naming(process),
@@ -64,7 +64,7 @@ def configure_logs(settings: LogSettings, *, process: str) -> None:
 
 
 def _naming(process: str) -> Callable[[Any, str, MutableMapping[str, Any]], MutableMapping[str, Any]]:
-    """Return structlog's processor that names the process in each line, whichever thread logs it."""
+    """Return a structlog processor that adds the process's name to each line, from any thread."""
 
     def name_process(logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
         del logger, method
@@ -74,12 +74,12 @@ def _naming(process: str) -> Callable[[Any, str, MutableMapping[str, Any]], Muta
     return name_process
 
 
-# Without the frames' locals: they hold what customers wrote.
+# Without the frames' local variables, which contain customers' texts.
 _as_dicts: Final = structlog.processors.ExceptionRenderer(ExceptionDictTransformer(show_locals=False))
 
 
 def render_exception(logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """structlog's processor: a traceback as data, with what its exceptions quote left out."""
+    """Render a traceback as data without the texts that its exceptions quote; a structlog processor."""
     event = _as_dicts(logger, method, event)
     if isinstance(traces := event.get("exception"), list):
         _leave_out_quotes(traces)
@@ -90,12 +90,12 @@ def _leave_out_quotes(traces: list[dict[str, Any]]) -> None:
     for one in traces:
         one["exc_value"] = _QUOTED.sub("'…'", one["exc_value"])
         one["exc_notes"] = [_QUOTED.sub("'…'", note) for note in one.get("exc_notes", ())]
-        for inner in one.get("exceptions", ()):  # a group's, each a list as this one is
+        for inner in one.get("exceptions", ()):  # an exception group's, each with the same structure
             _leave_out_quotes(inner)
 
 
 def show_exception(out: TextIO, exc_info: ExcInfo) -> None:
-    """structlog's formatter for a terminal: a traceback with what its exceptions quote left out."""
+    """Render a traceback for a terminal without the texts that its exceptions quote; a structlog formatter."""
     trace = Traceback.extract(*exc_info, show_locals=False)
     _leave_quotes_out_of(trace)
     out.write("\n")
@@ -105,13 +105,14 @@ def show_exception(out: TextIO, exc_info: ExcInfo) -> None:
 def _leave_quotes_out_of(trace: Trace) -> None:
     for one in trace.stacks:
         one.exc_value = _QUOTED.sub("'…'", one.exc_value)
-        one.notes = [_QUOTED.sub("'…'", note) for note in one.notes]  # a new list: that one is the exception's own
+        # a new list, because the old one belongs to the exception
+        one.notes = [_QUOTED.sub("'…'", note) for note in one.notes]
         for inner in one.exceptions:
             _leave_quotes_out_of(inner)
 
 
 def log_unhandled(loop: AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log as an event loop's exception handler. asyncio's own writes down a callback's arguments, and these hold
+    """Log an exception of the event loop. asyncio's own handler would log a callback's arguments, which contain
     replies."""
     del loop
     error = context.get("exception")
@@ -125,6 +126,6 @@ def get_logger() -> FilteringBoundLogger:
 
 
 def _log_retry(details: stamina.instrumentation.RetryDetails) -> None:
-    """One line when something is away, then one every now and then: not one a try."""
+    """Log the first retry, and then only every 20th."""
     if details.retry_num == 1 or details.retry_num % _RETRIES_BETWEEN_LINES == 0:
         get_logger().warning("unavailable", cause=str(details.caused_by), tries=details.retry_num, action="retrying")

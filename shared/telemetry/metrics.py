@@ -1,8 +1,8 @@
-"""Every metric, declared once. Cores return facts; shells count them here.
+"""All metrics, declared once. Cores return facts; shells count them here.
 
-No request, session, tenant or user ids in labels. Durations are seconds, as Prometheus wants them; concepts and buckets
-follow vLLM's and OpenTelemetry's GenAI metrics. CPU, memory and open files of the process are prometheus_client's own
-(`process_cpu_seconds_total`, `process_resident_memory_bytes`, `process_open_fds`).
+No request, session, tenant or user ids in labels. Durations are in seconds, as is usual for Prometheus; names and
+buckets follow vLLM's and OpenTelemetry's GenAI metrics. CPU, memory and open files of the process come from
+prometheus_client (`process_cpu_seconds_total`, `process_resident_memory_bytes`, `process_open_fds`).
 """
 
 import math
@@ -348,5 +348,5 @@ gpu_temperature = Gauge("replyline_gpu_temperature_celsius", "Of the device", ["
 
 
 def exposition() -> tuple[str, bytes]:
-    """(content type, body) for `/metrics`."""
+    """Return content type and body for `/metrics`."""
     return CONTENT_TYPE_LATEST, generate_latest()

@@ -1,12 +1,12 @@
 """`/health`, `/ready`, `/ready/strict`, `/metrics` and `/drain`, on a port for operators.
 
-Healthy: the process runs. Ready: it takes traffic. Degraded: it takes traffic and lacks something that it can do
-without; `/ready` says so in its body, and to Envoy in a header. `/ready/strict` is ready only where nothing is missing.
+Healthy: the process runs. Ready: it accepts traffic. Degraded: it accepts traffic but lacks something optional;
+`/ready`
+says so in its body, and to Envoy in a header. `/ready/strict` succeeds only if nothing is missing.
 
-`/drain` has a gateway or a worker take nothing new, and finish what it has begun, without ending; `/ready` says
-`drained` when nothing is left. It changes something and is asked for by GET all the same: Kubernetes' `preStop.httpGet`
-knows no other method, nor does the server here. A page in an operator's browser may not ask for it: a request that a
-browser sent, or that names a public host (DNS rebinding), is refused with 403.
+`/drain` makes a gateway or worker accept nothing new and finish what it has begun, without exiting; `/ready` says
+`drained` when nothing is left. It changes state but is requested with GET, because Kubernetes' `preStop.httpGet` and
+this server support no other method. Requests from a browser, or with a public host name (DNS rebinding), get 403.
 """
 
 import asyncio
@@ -28,14 +28,14 @@ from shared.sockets.listening import ListenAddress
 from shared.sockets.open_sockets import REFUSALS, OpenSockets
 from shared.telemetry import metrics
 
-# What Envoy's health check takes for "send here when nobody else is whole".
+# Envoy's health check sends traffic here only if no other host is fully healthy.
 _DEGRADED: Final = {"x-envoy-degraded": "true"}
-# One address, as a node's, may hold a quarter of the connections.
+# One address, such as a node's, may use a quarter of the connections.
 _CONNECTIONS: Final = 256
 _ADDRESS_PART: Final = 4
 _HEAD_S: Final = 5.0
 _UNREAD_S: Final = 10.0
-# Every browser sends one of these, and no probe does.
+# Every browser sends one of these headers, and no probe does.
 _OF_BROWSERS: Final = ("Origin", "Referer", "Cookie", "Accept-Language", "Sec-Fetch-Site", "Sec-Fetch-Mode")
 _CHANGES: Final = frozenset({"/drain"})
 _INNER_NAMES: Final = (".svc", ".local", ".internal", ".localdomain", ".lan")
@@ -43,8 +43,12 @@ _INNER_NAMES: Final = (".svc", ".local", ".internal", ".localdomain", ".lan")
 
 @dataclass(slots=True)
 class Drain:
-    """An operator's wish that a process takes nothing new. `asked` is set by `/drain`; the process sets `done` when
-    nothing is left."""
+    """An operator's request that a process accept nothing new.
+
+    Attributes:
+        asked: set by `/drain`.
+        done: set by the process when nothing is left.
+    """
 
     asked: asyncio.Event = field(default_factory=asyncio.Event)
     done: bool = False
@@ -56,8 +60,13 @@ class Drain:
 
 @dataclass(slots=True)
 class Readiness:
-    """Named checks; each returns None when fine, else what is missing. Without one that is in `optional` a process
-    serves all the same. `drain`: None where the process cannot be drained."""
+    """Named checks for `/ready`.
+
+    Attributes:
+        checks: each returns None if fine, else what is missing.
+        optional: checks without which the process still serves.
+        drain: None if the process cannot be drained.
+    """
 
     checks: dict[str, Callable[[], str | None]] = field(default_factory=dict)
     optional: frozenset[str] = frozenset()
@@ -88,7 +97,7 @@ def http_response(status: HTTPStatus, content_type: str, body: bytes, extra: dic
 
 
 def status_page(path: str, readiness: Readiness) -> Response | None:
-    """Return the answer to one of the paths, None for any other."""
+    """Return the response for one of the paths; None for another path."""
     match path:
         case "/health":
             return _json(HTTPStatus.OK, {"status": "ok"})
@@ -105,7 +114,7 @@ def status_page(path: str, readiness: Readiness) -> Response | None:
 
 
 def may_change(headers: Headers) -> bool:
-    """Return whether a request may change the process: it was sent by a program, and to an address or an inner name."""
+    """Return whether a request may change the process: from a program, and to an IP address or internal host name."""
     agents = headers.get_all("User-Agent")
     if any(name in headers for name in _OF_BROWSERS) or any(agent.startswith("Mozilla/") for agent in agents):
         return False
@@ -123,8 +132,10 @@ def _is_inner(host: str) -> bool:
 
 @dataclass(slots=True)
 class Paced:
-    """A page that is made again after three times as long as that took: a flood of requests costs a quarter of the
-    process's time. `clock` is in seconds."""
+    """A page that is cached for three times as long as it took to make, so that a flood of requests costs at most a
+    quarter of
+    the process's time. `clock` is in seconds.
+    """
 
     clock: Callable[[], float] = perf_counter
     _page: Response | None = None
@@ -148,7 +159,11 @@ def _exposition(readiness: Readiness) -> Response:
 
 
 async def serve_status(address: ListenAddress, readiness: Readiness) -> Server:
-    """Return an HTTP server with just these pages. Raises `ListenError`."""
+    """Return an HTTP server with only these pages.
+
+    Raises:
+        ListenError: the address cannot be bound.
+    """
     sockets = OpenSockets(most=_CONNECTIONS, address_part=_ADDRESS_PART, spare=REFUSALS)
     bounds = Bounds(sockets=sockets, head_s=_HEAD_S, unread_s=_UNREAD_S)
     exposition = Paced()
@@ -166,7 +181,7 @@ async def serve_status(address: ListenAddress, readiness: Readiness) -> Server:
         return page or http_response(HTTPStatus.NOT_FOUND, "text/plain", hint)
 
     async def never(_: ServerConnection) -> None:
-        """Every request was answered in `process_request`."""
+        """Never called, since every request is answered in `process_request`."""
 
     with address.explained():
         return await serve(

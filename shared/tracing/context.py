@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-_SPAN_IDS: Final = 2**64 - 1  # 1 … 2^64 - 1: zero is no id
+_SPAN_IDS: Final = 2**64 - 1  # 1 … 2^64 - 1: zero is not a valid id
 _APART: Final = 0x9E3779B97F4A7C15
 _SAMPLED: Final = 1
 _TRACE_BYTES: Final = 16
@@ -14,19 +14,23 @@ _INVALID_VERSION: Final = "ff"
 
 @dataclass(frozen=True, slots=True)
 class TraceContext:
-    """A request's place in its trace. `span_id` is the span of whoever makes the trace, `parent_id` that of whoever
-    asked; None where nobody said."""
+    """A request's position in its trace.
+
+    Attributes:
+        span_id: the span of the process that created this object.
+        parent_id: the client's span; None if it sent none.
+    """
 
     trace_id: int
     span_id: int
     parent_id: int | None = None
 
     def child_id(self, number: int) -> int:
-        """Return the id of one of the spans under it: the same each time, another for each number. 0 is its own."""
+        """Return the id of a child span: always the same for a number, different for each. 0 is this span itself."""
         return (self.span_id - 1 + number * _APART) % _SPAN_IDS + 1
 
     def packed(self) -> bytes:
-        """Trace and span, in 24 bytes; `unpacked` reads them."""
+        """Return trace and span id in 24 bytes, for `unpacked`."""
         return self.trace_id.to_bytes(_TRACE_BYTES, "big") + self.span_id.to_bytes(_SPAN_BYTES, "big")
 
     @classmethod
@@ -34,12 +38,13 @@ class TraceContext:
         return cls(int.from_bytes(data[:_TRACE_BYTES], "big"), int.from_bytes(data[_TRACE_BYTES:], "big"))
 
     def traceparent(self, number: int, *, sampled: bool = True) -> str:
-        """Return the header for whoever works under that span. `sampled`: somebody records this trace."""
+        """Return the header for a process that works under that span. `sampled`: this trace is recorded."""
         return f"00-{self.trace_id:032x}-{self.child_id(number):016x}-{_SAMPLED if sampled else 0:02x}"
 
 
 def begin_trace(traceparent: str | None, randomness: int) -> TraceContext:
-    """Return the client's trace, or one of 192 random bits where it names none or what W3C calls invalid."""
+    """Continue the client's trace, or start one from 192 random bits if its header is missing or invalid in W3C's
+    sense."""
     trace_id, span_id = (randomness >> 64) % 2**128 or 1, randomness % 2**64 or 1
     if traceparent is None:
         return TraceContext(trace_id, span_id)
@@ -55,5 +60,5 @@ def trace_id(traceparent: str) -> str:
 
 
 def is_sampled(traceparent: str | None) -> bool:
-    """Return whether whoever sent it records its trace."""
+    """Return whether the sender records its trace."""
     return traceparent is not None and bool(int(traceparent[-2:], 16) & _SAMPLED)

@@ -1,7 +1,8 @@
-"""OpenTelemetry's semantic conventions, as far as they are used, of one version (https://opentelemetry.io/docs/specs/semconv/).
+"""The parts in use of one version of OpenTelemetry's semantic conventions
+(https://opentelemetry.io/docs/specs/semconv/).
 
-The messaging and the GenAI conventions are still in development and rename things: whoever moves to a newer version
-changes it here, all at once. What they have no name for begins with `replyline.`.
+The messaging and GenAI conventions are still in development and rename attributes, so a move to a newer version is made
+here, in one change. Attributes without a convention begin with `replyline.`.
 """
 
 from typing import Final
@@ -33,7 +34,7 @@ GEN_AI_RESPONSE_FINISH_REASONS: Final = "gen_ai.response.finish_reasons"
 GEN_AI_USAGE_INPUT_TOKENS: Final = "gen_ai.usage.input_tokens"
 GEN_AI_USAGE_OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
 
-# --- ours
+# --- Replyline's own
 BUCKET: Final = "replyline.bucket"
 SOURCE: Final = "replyline.source"
 STATUS: Final = "replyline.status"

@@ -1,7 +1,7 @@
-"""Export traces to a store on a separate thread: no caller waits for it, and nothing fails without it.
+"""Export traces on a separate thread: callers never wait, and no request fails if the trace store does.
 
-The thread makes spans of the facts that it gets. Its queue is bounded: while the store is away or slow, the rest is
-dropped and counted. An outage is logged once, and once its end.
+The thread makes spans from recorded facts. Its queue is bounded: while the store is unavailable or slow, further traces
+are dropped and counted. The log has one line for the beginning and one for the end of an outage.
 """
 
 import sys
@@ -33,8 +33,11 @@ Send = Callable[[Sequence[Trace]], bool]
 
 
 def open_exporter(settings: TracingSettings, spans_of: Callable[[Facts], Trace]) -> "TraceExporter[Facts] | None":
-    """Return the exporter, started. None where no store is named, and where the packages that speak to one are missing:
-    that is said, and requests are served."""
+    """Return a started exporter.
+
+    Returns:
+        None if no endpoint is set, or if the packages for tracing are missing; this is logged, and requests are served.
+    """
     if not settings.endpoint:
         return None
     try:
@@ -43,7 +46,8 @@ def open_exporter(settings: TracingSettings, spans_of: Callable[[Facts], Trace])
         log.warning("tracing_off", missing=error.name, action=f"type: {install_command('tracing')}")
         return None
     exporter = TraceExporter(spans_of=spans_of, send=OtlpSender(settings), endpoint=settings.endpoint)
-    # Making spans is work in Python: whoever waits for the interpreter meanwhile gets it sooner than after its 5 ms.
+    # Making spans is Python code: with a shorter switch interval other threads get the interpreter before the default 5
+    # ms.
     sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_INTERVAL_S))
     exporter.start()
     return exporter
@@ -51,8 +55,12 @@ def open_exporter(settings: TracingSettings, spans_of: Callable[[Facts], Trace])
 
 @dataclass(slots=True, kw_only=True)
 class TraceExporter(Generic[Facts]):
-    """`spans_of` and `send` are called on the thread; `send` says whether the store took them. `stop` sends what waits,
-    for a while."""
+    """Exports traces on its own thread. `stop` sends the queued ones, up to a limit.
+
+    Attributes:
+        spans_of: makes spans from facts, on the thread.
+        send: sends traces, on the thread; returns whether the store accepted them.
+    """
 
     spans_of: Callable[[Facts], Trace]
     send: Send
@@ -69,7 +77,7 @@ class TraceExporter(Generic[Facts]):
         self._thread.start()
 
     def put(self, facts: Facts) -> None:
-        """Put a trace into the queue, from any thread; never wait."""
+        """Queue a trace, from any thread, without waiting."""
         if len(self._facts) >= MOST_WAITING:
             metrics.traces_dropped.labels("full").inc()
             return
@@ -85,12 +93,12 @@ class TraceExporter(Generic[Facts]):
         self.send_all()
 
     def send_all(self) -> None:
-        """Send all that waits, in batches."""
+        """Send all queued traces in batches."""
         while self._facts:
             batch = [self._facts.popleft() for _ in range(min(_BATCH, len(self._facts)))]
             try:
                 taken = self.send([self.spans_of(facts) for facts in batch])
-            except Exception:  # a fault of our own ends no more than these traces
+            except Exception:  # an internal fault loses only these traces
                 metrics.traces_dropped.labels("internal").inc(len(batch))
                 log.exception("traces_failed")
                 continue
@@ -100,7 +108,7 @@ class TraceExporter(Generic[Facts]):
                 self._refused(len(batch))
 
     def _refused(self, num_traces: int) -> None:
-        if self._stopping.is_set():  # the others would be no more welcome
+        if self._stopping.is_set():  # the others would fail too
             num_traces += len(self._facts)
             self._facts.clear()
         metrics.traces_dropped.labels("store").inc(num_traces)

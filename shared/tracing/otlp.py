@@ -1,4 +1,6 @@
-"""Spans to OpenTelemetry's own exporter: OTLP over HTTP, in protobuf. Only where tracing is on: an optional extra."""
+"""Send spans with OpenTelemetry's exporter: OTLP over HTTP in protobuf. Imported only if tracing is on (an optional
+extra).
+"""
 
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -23,11 +25,11 @@ _KINDS: Final = {
 }
 _NS_PER_MS: Final = 1_000_000
 _NUM_RESOURCES: Final = 1_000
-_TIMEOUT_S: Final = 5.0  # of sending a batch, tries included
+_TIMEOUT_S: Final = 5.0  # for one batch, including retries
 
 
 class OtlpSender:
-    """Sends traces, each span with the process that it is of."""
+    """Sends traces; each span has its process as resource."""
 
     def __init__(self, settings: TracingSettings) -> None:
         self._version = version("replyline")
@@ -36,7 +38,7 @@ class OtlpSender:
         self._resources: dict[Process, Resource] = {}
 
     def __call__(self, traces: Sequence[Trace]) -> bool:
-        """Send spans; return whether the store took them. Tries again within the time allowed where that may help."""
+        """Send spans and return whether the store accepted them. Retries within the timeout."""
         spans = [self._readable(trace.trace_id, span) for trace in traces for span in trace.spans]
         return self._exporter.export(spans) is SpanExportResult.SUCCESS
 
@@ -58,7 +60,7 @@ class OtlpSender:
 
     def _resource(self, process: Process) -> Resource:
         if process not in self._resources:
-            if len(self._resources) >= _NUM_RESOURCES:  # workers come and go for weeks
+            if len(self._resources) >= _NUM_RESOURCES:  # bounded, since workers come and go over weeks
                 self._resources.clear()
             self._resources[process] = Resource(
                 {

@@ -1,4 +1,4 @@
-"""A trace as a tree of spans, made from times that are known at its end. Pure."""
+"""A trace as a tree of spans, built at its end from recorded times. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +13,7 @@ Kind = Literal["internal", "server", "producer", "consumer"]
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """The process of a span: a gateway or a worker, and which of them."""
+    """The process of a span: gateway or worker, and its id."""
 
     role: Literal["gateway", "worker"]
     instance_id: str
@@ -27,8 +27,10 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """`parent_id` of the root is that of whoever asked. `links` are spans of the same trace that led to it. `error` is
-    OpenTelemetry's status description; empty: none."""
+    """A span. The root's `parent_id` is the client's span. `links` are spans of the same trace that led to this one.
+    `error` is
+    OpenTelemetry's status description; empty without an error.
+    """
 
     name: str
     kind: Kind
@@ -51,8 +53,12 @@ class Trace:
 
 @dataclass(slots=True)
 class SpanTree:
-    """Spans as they are added, the root first. None ends before it starts, and each lies within its parent: what two
-    machines' clocks say otherwise, or what went on after its parent's end, is cut to it."""
+    """Spans in the order of their creation, the root first.
+
+    No span ends before it starts, and each lies within its parent: times that do not, because of two machines' clocks
+    or
+    work after the parent's end, are cut.
+    """
 
     context: TraceContext
     spans: list[Span] = field(default_factory=list)
@@ -71,7 +77,7 @@ class SpanTree:
         links: Sequence[int] = (),
         error: str = "",
     ) -> Span:
-        """Add a span; its place in the order is the number that `TraceContext.child_id` takes."""
+        """Add a span. Its index is the number for `TraceContext.child_id`."""
         start, end = start_unix_ms, max(start_unix_ms, end_unix_ms)
         if parent is not None:
             start, end = _within(parent, start), _within(parent, end)
@@ -92,7 +98,7 @@ class SpanTree:
         return span
 
     def trace(self, *, clock_ms: int = 0) -> Trace:
-        """Return the trace by a clock that is so far ahead of the spans' times."""
+        """Return the trace, with times on a clock that is `clock_ms` ahead."""
         spans = [_later(span, clock_ms) for span in self.spans] if clock_ms else self.spans
         return Trace(self.context.trace_id, spans)
 
@@ -117,14 +123,20 @@ _LOW_BITS: Final = 2**64
 
 @dataclass(frozen=True, slots=True)
 class KeepRules:
-    """`ratio` is of the traces that no other rule keeps. What took half of its own deadline is kept as slow."""
+    """Which traces are exported. `ratio` is the share of those that no other rule selects. A request that took half of
+    its own
+    deadline is slow.
+    """
 
     ratio: float = 0.0
 
     def why(self, *, trace_id: int, missed: bool, total_ms: float, deadline_ms: float) -> Why | None:
-        """Return why the trace of an ended request is kept, as each with a missed deadline is; None if it is not. The
-        ratio uses the same 64 bits of the trace's id as OpenTelemetry's `TraceIdRatioBased`: a service that samples at
-        the same ratio keeps the same traces."""
+        """Return why the trace of an ended request is exported; None if it is not. A missed deadline always is.
+
+        The ratio uses the same 64 bits of the trace id as OpenTelemetry's `TraceIdRatioBased`, so services with the
+        same ratio
+        select the same traces.
+        """
         if missed:
             return "missed"
         if total_ms >= deadline_ms / 2:

@@ -1,4 +1,4 @@
-"""Turn what a worker did for a request into spans. Pure."""
+"""Convert a worker's recorded times to spans. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,8 @@ PROVIDER = "replyline"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerHalf:
-    """A worker's word on how it ended, without the text; `heard_unix_ms` by the clock of who heard it."""
+    """A worker's report of an ended request, without the text. `heard_unix_ms` is the receipt by the receiver's
+    clock."""
 
     times: WorkerTimes
     status: Status
@@ -26,8 +27,13 @@ class WorkerHalf:
 
     @classmethod
     def of(cls, done: ReplyDone, heard_unix_ms: float, *, clock_ms: int = 0) -> "WorkerHalf | None":
-        """Return the worker's half; None where the worker kept no times: nobody had asked it to. The wire's time, which
-        they are in, is `clock_ms` ahead of the hearer's."""
+        """Return the worker's half; None if the worker recorded no times.
+
+        Args:
+            done: the terminal event; its times are in the wire's time.
+            heard_unix_ms: when it was received.
+            clock_ms: how far the wire's time is ahead of the receiver's.
+        """
         if done.times is None:
             return None
         return cls(
@@ -41,8 +47,10 @@ class WorkerHalf:
 
 
 def clock_shift_ms(times: WorkerTimes, earliest_unix_ms: float, latest_unix_ms: float) -> float:
-    """Return by how much a worker's times are to be moved to lie where they must: after its request was sent and before
-    its end was heard. 0 where they do, or where nothing helps."""
+    """Return the shift that moves a worker's times between the sending of its request and the receipt of its end.
+
+    It is 0 if they already are, or if no shift helps.
+    """
     too_early = earliest_unix_ms - times.arrived_unix_ms
     too_late = times.ended_unix_ms - latest_unix_ms
     if too_early > 0:
@@ -51,7 +59,7 @@ def clock_shift_ms(times: WorkerTimes, earliest_unix_ms: float, latest_unix_ms: 
 
 
 def shifted(times: WorkerTimes, shift_ms: float) -> WorkerTimes:
-    """All of them later by so much."""
+    """Return the times, shifted."""
     if not shift_ms:
         return times
 
@@ -71,7 +79,8 @@ def add_worker_spans(
     links: Sequence[int],
     attributes: Attributes,
 ) -> Span:
-    """Process → prepare (KV), queue, inference (prefill by chunks, decode). `topic` says where the request stood."""
+    """Add the spans process → prepare (KV), queue, inference (prefill by chunks, decode). `topic` says where the
+    request was."""
     times, process = half.times, Process("worker", half.times.worker_id)
     whole = tree.add(
         f"process {topic[names.MESSAGING_DESTINATION_NAME]}",
@@ -153,7 +162,7 @@ def _inference_attributes(half: WorkerHalf) -> dict[str, Attribute]:
 
 
 def topic_attributes(topic: str, place: tuple[int, int] | None) -> dict[str, Attribute]:
-    """Return the attributes of a record in Kafka; `place` is its partition and offset, None where it is not known."""
+    """Return the attributes of a record in Kafka; `place` is its partition and offset, None if unknown."""
     attributes: dict[str, Attribute] = {names.MESSAGING_SYSTEM: "kafka", names.MESSAGING_DESTINATION_NAME: topic}
     if place is not None:
         attributes[names.MESSAGING_DESTINATION_PARTITION_ID] = str(place[0])
