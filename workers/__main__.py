@@ -1,4 +1,4 @@
-"""The worker process: a model is loaded, and a worker built around it. `replyline worker`."""
+"""The worker process, started by `replyline worker`: load a model and build a worker around it."""
 
 import asyncio
 import faulthandler
@@ -26,7 +26,16 @@ from workers.versions.beginning import choices, load_first, remember_last_served
 
 
 async def serve(settings: Settings, stop: asyncio.Event, hangup: asyncio.Event | None = None) -> None:
-    """Serve until `stop`. `hangup` is set at a SIGHUP. Raises `Stopped` if `stop` is set while the model loads."""
+    """Serve until `stop` is set.
+
+    Args:
+        settings: the process's settings.
+        stop: set to stop.
+        hangup: set at each SIGHUP.
+
+    Raises:
+        Stopped: `stop` was set while the model was loading.
+    """
     hangup = hangup or asyncio.Event()
     draining = Drain()
     readiness = Readiness({"engine": lambda: "the model is loading"}, optional=frozenset({"version"}), drain=draining)
@@ -54,10 +63,10 @@ async def serve(settings: Settings, stop: asyncio.Event, hangup: asyncio.Event |
 
 
 async def _known_costs(worker: WorkerSettings, model: LoadedModel) -> CostModel:
-    """Return the costs of a model that computes nothing else yet."""
+    """Return the costs of a model whose engine is idle."""
     info = model.info
     key = costs_key(info, threads=worker.threads or usable_cores())
-    # What the fake engine takes is scripted anew at each start; what a shadow takes is what others leave it.
+    # The fake engine's costs are scripted at each start; a shadow's depend on what other processes leave it.
     own = info.name == "fake" or worker.lane == SHADOW
     kept = None if own else table_path(worker.costs_dir, info.name, key)
     try:
@@ -70,10 +79,10 @@ async def _known_costs(worker: WorkerSettings, model: LoadedModel) -> CostModel:
     return costs
 
 
-# The engine's thread asks for the interpreter after every step; the loop's thread is to hand it over sooner than after
-# Python's 5 ms, which is half a step.
+# The engine's thread needs the interpreter after every step; with Python's default interval of 5 ms it would wait half
+# a step for the loop's thread.
 _SWITCH_INTERVAL_S = 0.0005
-_SHADOW_NICE = 19  # it has the time that nobody else wants
+_SHADOW_NICE = 19  # a shadow uses only idle CPU time
 
 
 def main() -> int:
@@ -85,14 +94,14 @@ def main() -> int:
     if settings.worker.lane == SHADOW:
         os.setpriority(os.PRIO_PROCESS, 0, _SHADOW_NICE)
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    faulthandler.enable()  # an engine is native code: should it crash, stderr says by which signal, and in which call
+    faulthandler.enable()  # an engine is native code: if it crashes, stderr names the signal and the call
 
     async def serve_until(stop: asyncio.Event) -> None:
         hangup = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hangup.set)
         try:
             await serve(settings, stop, hangup)
-        except Stopped:  # a model that is being loaded cannot be interrupted: a GPU's plans may take minutes
+        except Stopped:  # loading cannot be interrupted, and building a GPU's plans may take minutes
             get_logger().info("worker_stopped", cause="asked to end while the model was loading")
             logging.shutdown()
             os._exit(0)

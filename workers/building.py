@@ -1,5 +1,6 @@
-"""Build from the settings what is alike wherever answers are made: in a worker's process, and where an evaluation asks
-the engine alone."""
+"""Build from the settings the parts that answer questions, for a worker process and for an evaluation of the engine
+alone.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -37,11 +38,11 @@ from workers.serving.engine_step import keep_nothing
 from workers.serving.loaded_versions import Served
 from workers.serving.upstream_loop import UpstreamLoop
 
-ENTRY_TOKENS: Final = 256  # of an FAQ entry in a prompt, at most
+ENTRY_TOKENS: Final = 256  # maximum tokens of an FAQ entry in a prompt
 
 
 def make_scheduler(settings: Settings, info: EngineInfo, costs: CostModel) -> Scheduler:
-    """Return the scheduler of the engine's slots, by the policy and the window that are set."""
+    """Return the scheduler of the engine's slots, with the configured policy and window."""
     worker = settings.worker
     limits = SchedulerLimits(
         num_slots=info.num_slots,
@@ -70,10 +71,20 @@ def make_served(
     publish: Callable[[list[Progress]], None],
     changed: Callable[[], None],
 ) -> Served:
-    """Return a loaded model as a version that is to serve under the name `revision`. Its loop calls `publish` with what
-    is new of its answers, and `changed` where its outlook has changed, on any thread."""
+    """Return a loaded model as a version that can serve.
+
+    Args:
+        settings: the process's settings.
+        revision: the version's name.
+        model: the loaded model.
+        costs: the engine's measured costs.
+        faq: the FAQ.
+        history: the conversations' turns.
+        publish: called with new text and ends of answers, on any thread.
+        changed: called when the version's outlook has changed, on any thread.
+    """
     kv = None
-    # An upstream's KV is its own; a shadow's is wanted by nobody.
+    # An upstream caches its own KV; a shadow's KV would not be used again.
     if settings.kv.enabled and isinstance(model, LoadedModel) and settings.worker.lane != SHADOW:
         kv = open_cache(settings, model.info, costs)
     loop = _make_loop(settings, model, costs, kv=kv, publish=publish, changed=changed)
@@ -102,7 +113,7 @@ def _make_loop(
     publish: Callable[[list[Progress]], None],
     changed: Callable[[], None],
 ) -> EngineLoop | UpstreamLoop:
-    """Return the loop that computes the answers: the engine's, or that of upstreams."""
+    """Return the loop that computes the answers: the engine's, or the one for upstream servers."""
     if isinstance(model, UpstreamModel):
         return _make_upstream_loop(settings, model.info, costs, publish=publish, changed=changed)
     scheduler = make_scheduler(settings, model.info, costs)
@@ -145,8 +156,11 @@ def _make_upstream_loop(
 
 
 def open_embedder(settings: FaqSettings) -> Embedder | None:
-    """Return the embedder that the FAQ is searched by beside its terms. Raises `SettingsError` where the folder that is
-    named holds no such model, or is not there and `embeddings_missing` is `refuse`."""
+    """Return the embedder that searches the FAQ in addition to its terms; None if none is configured.
+
+    Raises:
+        SettingsError: the folder has no such model, or it does not exist and `embeddings_missing` is `refuse`.
+    """
     folder = settings.embeddings_dir
     if folder is not None and settings.embeddings_missing == "terms" and not folder.exists():
         get_logger().warning(
@@ -159,7 +173,7 @@ def open_embedder(settings: FaqSettings) -> Embedder | None:
 
 
 def open_gpus(info: ModelInfo) -> Gpus | None:
-    """Return the reader of the GPUs, for an engine that computes on one. Where they cannot be read the log says why."""
+    """Return the reader of the GPUs if the engine uses one. If they cannot be read, log why."""
     if info.device != "gpu":
         return None
     found = find_gpus()
@@ -172,7 +186,7 @@ def open_gpus(info: ModelInfo) -> Gpus | None:
 
 
 def _make_prompts(settings: Settings, model: LoadedModel | UpstreamModel) -> Prompts:
-    """Return what builds the model's prompts."""
+    """Return the builder of the model's prompts."""
     system, most_turns = settings.worker.system_prompt, settings.worker.history_turns
     budget = PromptBudget(ENTRY_TOKENS, settings.answers.history_tokens)
     if isinstance(model, UpstreamModel):
@@ -191,7 +205,7 @@ def _make_preparer(
     kv: KvCache | None,
     standing: Callable[[SessionKey], Sequence[int]],
 ) -> Preparer:
-    """Return the preparer that makes a request a job: the FAQ, who answers, the prompt, the guard."""
+    """Return the preparer that turns a request into a job: FAQ search, who answers, prompt, guard."""
     worker, answers = settings.worker, settings.answers
     return Preparer(
         revision=revision,

@@ -1,4 +1,4 @@
-"""The wings of a worker's process: its Kafka clients, and an edge's link to its centre."""
+"""Parts of a worker's process: its Kafka clients, and an edge's link to its centre."""
 
 from contextlib import AsyncExitStack
 from functools import partial
@@ -26,10 +26,14 @@ from workers.serving.centre import Centre
 
 
 class EdgeWing:
-    """An edge's link to its centre. `centre` answers what this edge is not sure of."""
+    """An edge's link to its centre. `centre` answers the questions that this edge is unsure of."""
 
     def __init__(self, settings: Settings, producer: Producer, history: History) -> None:
-        """Make the link. Raises `SettingsError` where a key cannot be read, or the kept FAQ is signed by none."""
+        """Create the link.
+
+        Raises:
+            SettingsError: a key cannot be read, or the stored FAQ has no valid signature.
+        """
         edge, faq = settings.edge, settings.faq.path
         assert edge.token_file is not None, "the settings check it"
         assert edge.trusted_keys is not None, "the settings check it"
@@ -58,8 +62,13 @@ class EdgeWing:
         )
 
     async def _erase(self, session_id: str, generation: int) -> None:
-        """Erase a conversation that the centre has erased, and tell this edge's processes, however often it is called:
-        Redis may have it and they not. Raises `StoreUnavailable`, `BrokerUnavailable`."""
+        """Erase a conversation that the centre has erased, and send the erasure to this edge's processes.
+
+        It is sent at every call, since Redis may have recorded it without the processes having received it.
+
+        Raises:
+            StoreUnavailable, BrokerUnavailable: it failed; call it again.
+        """
         session = SessionKey(self._tenant, session_id)
         begun = await self._history.generation(session) or 0
         if begun < generation:
@@ -74,7 +83,7 @@ class EdgeWing:
 
 
 class KafkaWing:
-    """All clients are closed, even where closing one fails."""
+    """The worker's Kafka clients. `close` closes all of them, even if closing one fails."""
 
     def __init__(self, settings: Settings, client_id: str) -> None:
         kafka, topics, lane = settings.kafka, settings.kafka.topics, settings.worker.lane
@@ -98,7 +107,7 @@ class KafkaWing:
         self.watch = KafkaWatch(kafka, lambda: self.erasures.connected)
 
     def passing_on(self, answers: OpenAnswers) -> PassingOn | None:
-        """Return what passes a lane's requests on; None of the champion's."""
+        """Return the part that forwards a lane's requests; None for the champion's lane."""
         if self._lane == CHAMPION:
             return None
         topics = self._settings.topics

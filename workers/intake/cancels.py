@@ -1,4 +1,4 @@
-"""Read cancels and adoptions from `chat.cancels`: of the requests that this worker may have, and of no others."""
+"""Read cancels and adoptions of this worker's requests from `chat.cancels`."""
 
 from collections.abc import Callable, Collection
 from typing import Final
@@ -14,7 +14,7 @@ from shared.wire.messages import Adopt, Cancel, Notice
 from shared.wire.topic_layout import cancel_partitions
 from workers.request.recent_answers import REMEMBERED_MS, RecentCancels
 
-# Clocks that differ by less lose nothing.
+# clocks that differ by less lose no cancel
 _SKEW_MS: Final = 30_000.0
 
 
@@ -27,9 +27,16 @@ async def read_cancels(
     cancelled: RecentCancels,
     adopt: Callable[[Adopt], None],
 ) -> None:
-    """Read until cancelled: the cancels of this worker's request `partitions`, and of those that it lost while their
-    requests are still `answered` here. Of a new partition read the cancels of the last two minutes too. While
-    `partitions` is None, in a rebalance, keep to the earlier ones."""
+    """Read until cancelled. For a new partition, the cancels of the last two minutes are read too.
+
+    Args:
+        reader: reader of `chat.cancels`.
+        partitions: this worker's request partitions; during a rebalance None, and the earlier ones are kept.
+        answered: partitions of requests still being answered here, including lost ones.
+        cancel: cancels an answer; returns False if there is none here.
+        cancelled: stores cancels whose request has not arrived yet.
+        adopt: handles an adoption.
+    """
 
     async def read() -> list[Record]:
         if (held := partitions()) is not None:
@@ -43,7 +50,7 @@ async def read_cancels(
                 notice = _notice(record)
                 if isinstance(notice, Adopt):
                     adopt(notice)
-                elif notice is not None and not cancel(notice):  # its request is not here, or not here yet
+                elif notice is not None and not cancel(notice):  # its request is not here, or has not arrived yet
                     cancelled.add(notice, now_unix_ms())
         metrics.cancels_remembered.set(len(cancelled))
 
@@ -51,7 +58,7 @@ async def read_cancels(
 
 
 def _notice(record: Record) -> Notice | None:
-    """Return the notice in a record; None for what is none: it is counted."""
+    """Return the notice in a record; a record that cannot be decoded is counted and gives None."""
     try:
         return decode_notice(record.value)
     except ProtocolError:

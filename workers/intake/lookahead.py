@@ -1,8 +1,8 @@
-"""Decide which of the requests read are begun, and which topics are paused meanwhile: pure.
+"""Decide which of the requests read are begun, and which topics are paused. Pure.
 
 A request is parked when it is read, and begun (prepared, then waiting for a slot) while fewer than `max_waiting` are.
-Each bucket has a reserve of its own; any bucket may use the rest of the room. The bucket with the fewest waiting comes
-first, so two floods share the room and a flood of one bucket never keeps another's requests out (max-min fairness:
+Each bucket has a reserve; any bucket may use the rest of the room. The bucket with the fewest waiting requests comes
+first, so two floods share the room, and a flood of one bucket does not block another's requests (max-min fairness:
 Bertsekas and Gallager, Data Networks, 6.5.2).
 """
 
@@ -16,16 +16,16 @@ from workers.schedule.sequence import Phase
 
 T = TypeVar("T")
 
-_RESERVE_SHARE: Final = 8  # of `max_waiting`, for each bucket
+_RESERVE_SHARE: Final = 8  # share of `max_waiting` reserved for each bucket
 
 
 class Lookahead(Generic[T]):
-    """Requests read and not yet begun, by bucket, each in the order it was read."""
+    """Requests that were read and have not begun, by bucket, in the order of reading."""
 
     def __init__(self, buckets: Sequence[Bucket], *, max_waiting: int) -> None:
         self.buckets = tuple(buckets)
         self.max_waiting = max_waiting
-        # With less room than buckets nothing can be reserved.
+        # with less room than buckets there is no reserve
         self.reserve = min(max(1, max_waiting // _RESERVE_SHARE), max_waiting // len(self.buckets))
         self._parked: dict[Bucket, deque[T]] = {bucket: deque() for bucket in self.buckets}
         self._resting: set[Bucket] = set()
@@ -38,7 +38,7 @@ class Lookahead(Generic[T]):
         self._parked[bucket].append(request)
 
     def next(self, waiting: Mapping[Bucket, int]) -> tuple[Bucket, T] | None:
-        """Return the request to be begun now, where one may be; `waiting` counts those begun and without a slot."""
+        """Return the next request to begin, or None. `waiting` counts the requests that have begun and have no slot."""
         ready = [bucket for bucket, parked in self._parked.items() if parked and self._may_begin(bucket, waiting)]
         if not ready:
             return None
@@ -50,7 +50,8 @@ class Lookahead(Generic[T]):
         return sum(waiting.values()) + kept_for_others < self.max_waiting
 
     def resting(self) -> frozenset[Bucket]:
-        """Return the buckets that are paused: from `max_waiting` parked requests until half of them are left."""
+        """Return the paused buckets: a bucket is paused at `max_waiting` parked requests and resumed at half of
+        them."""
         for bucket, parked in self._parked.items():
             if len(parked) >= self.max_waiting:
                 self._resting.add(bucket)
@@ -59,7 +60,7 @@ class Lookahead(Generic[T]):
         return frozenset(self._resting)
 
     def drop(self, unwanted: Callable[[T], bool]) -> None:
-        """Drop parked requests: they will be read again, here or elsewhere."""
+        """Drop parked requests; they will be read again, by this or another worker."""
         for bucket, parked in self._parked.items():
             self._parked[bucket] = deque(request for request in parked if not unwanted(request))
 
@@ -72,8 +73,8 @@ class Begun:
         self._jobs[bucket].append(job)
 
     def waiting(self, prepared: Iterable[Bucket]) -> dict[Bucket, int]:
-        """Return, by bucket, how many requests are being `prepared` or wait for a slot. Slots are the engine's thread's
-        to give."""
+        """Return how many requests of each bucket are being `prepared` or wait for a slot. The engine's thread
+        assigns slots."""
         waiting = dict.fromkeys(self._jobs, 0)
         for bucket in prepared:
             waiting[bucket] += 1

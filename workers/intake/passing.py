@@ -1,4 +1,4 @@
-"""Decide what a worker does with a request while its lane may be closed: pure."""
+"""Decide what a worker does with a request of a lane that may be closed. Pure."""
 
 from collections.abc import Callable
 from enum import Enum, auto
@@ -13,7 +13,12 @@ _LEAST_DROPPED: Final = 256
 
 
 class Step(Enum):
-    """`SERVE`: it is answered, or ended, here. `WAIT`: an earlier request of its conversation has not left yet."""
+    """What to do with a request.
+
+    `SERVE`: answer or end it here. `WAIT`: an earlier request of its conversation has not been forwarded yet.
+    `PASS_ON`:
+    forward it to the champion's topics.
+    """
 
     SERVE = auto()
     WAIT = auto()
@@ -21,15 +26,21 @@ class Step(Enum):
 
 
 def next_step(*, closed: bool, cancelled: bool, late: bool, behind: bool) -> Step:
-    """Return what is done next with a request that has no text. In a closed lane only cancelled ones, and those too
-    late for their first text, end here. `behind`: an earlier one of its conversation may still leave."""
+    """Return the next step for a request that has no text yet.
+
+    Args:
+        closed: the lane is closed; then only cancelled requests and those too late for their first text end here.
+        cancelled: the request was cancelled.
+        late: its first-token deadline has passed.
+        behind: an earlier request of its conversation may still be forwarded.
+    """
     if not closed or cancelled or late:
         return Step.SERVE
     return Step.WAIT if behind else Step.PASS_ON
 
 
 class HeldRecords(Generic[R]):
-    """The records of requests that are begun, of each conversation in the order of their log."""
+    """The records of requests that have begun, in log order for each conversation."""
 
     def __init__(self) -> None:
         self._records: dict[Origin, R] = {}
@@ -40,7 +51,7 @@ class HeldRecords(Generic[R]):
         return len(self._records)
 
     def add(self, origin: Origin, key: bytes | None, record: R, *, is_open: Callable[[Partition, int], bool]) -> None:
-        """Hold a record. Now and then those that are not open any more are dropped."""
+        """Keep a record. From time to time, records that are no longer open are dropped."""
         if len(self._records) >= self._limit:
             self._records = {each: held for each, held in self._records.items() if is_open(*each)}
             self._limit = 2 * len(self._records) + _LEAST_DROPPED
@@ -53,7 +64,7 @@ class HeldRecords(Generic[R]):
         return self._records.get(origin)
 
     def before(self, origin: Origin, key: bytes | None) -> list[Origin]:
-        """Return those of its conversation that stand before it in the log."""
+        """Return the conversation's records with an earlier offset."""
         return [each for each in self._conversations.get((origin[0], key), ()) if each[1] < origin[1]]
 
     def _left(self, origins: dict[Origin, None]) -> dict[Origin, None]:

@@ -1,8 +1,8 @@
-"""Pass requests on to the champion's topics where their lane is closed or the version that they name is not loaded:
-with the same id, key, headers and deadline, of each conversation in their order. A shadow's are dropped instead.
+"""Forward requests to the champion's topics if their lane is closed or the version that they name is not loaded.
 
-A record is done when Kafka has acknowledged its copy. A worker that is killed in between leaves it to be passed on
-twice; the champion answers a request that comes twice once.
+The copies have the same id, key, headers and deadline, and each conversation's order. A shadow's requests are dropped
+instead. A record is done when Kafka has acknowledged its copy. If the worker dies in between, the copy may be written
+twice; the champion answers a repeated request once.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _POLL_S: Final = 0.01
 
 @dataclass(slots=True, kw_only=True)
 class PassingOn:
-    """`closed`: the lane has no version any more."""
+    """Forwards requests of one lane. `closed`: the lane has no version any more."""
 
     producer: Producer
     topics: TopicNames
@@ -39,19 +39,31 @@ class PassingOn:
     _held: HeldRecords[Record] = field(default_factory=HeldRecords, init=False)
 
     def hold(self, record: Record) -> None:
-        """Hold the record of a request that is begun, for as long as it may have to be passed on."""
+        """Keep the record of a request that has begun, as long as it may have to be forwarded."""
         self._held.add(record.origin, record.key, record, is_open=self.offsets.is_open)
 
     def records(self, job: Job) -> list[Record]:
-        """Return the records of a job that are still this worker's, in their order."""
+        """Return a job's records that this worker still owns, in log order."""
         held = [self._held.get(origin) for origin in sorted(job.origins) if self.offsets.is_open(*origin)]
         return [record for record in held if record is not None]
 
     async def pass_on(
         self, order: Order, record: Record, *, cancelled: Callable[[], bool], lacks: Callable[[], bool]
     ) -> bool:
-        """Pass a request on, after those before it, where its lane is closed or this worker `lacks` the version that it
-        names; return whether it was. Raises `BrokerUnavailable`, `ProtocolError`."""
+        """Forward a request, after earlier ones of its conversation, if its lane is closed or its version is missing.
+
+        Args:
+            order: the request.
+            record: its record.
+            cancelled: whether it was cancelled.
+            lacks: whether this worker has not loaded the version that it names.
+
+        Returns:
+            Whether it was forwarded.
+
+        Raises:
+            BrokerUnavailable, ProtocolError: the copy could not be written.
+        """
         while (step := self._next_step(order, record, cancelled, lacks)) is not Step.PASS_ON:
             if step is Step.SERVE:
                 return False

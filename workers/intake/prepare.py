@@ -1,4 +1,4 @@
-"""Turn a request into a job: what was said before, which FAQ entries fit, who answers, the prompt, the sequence."""
+"""Turn a request into a job: history, matching FAQ entries, who answers, prompt, sequence."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -32,13 +32,13 @@ from workers.request.recent_answers import answered_by, is_of
 from workers.schedule.prefixes import common_length
 from workers.schedule.sequence import Sequence as TokenSequence
 
-# Shorter texts are encoded in less time than a thread takes to be asked (about 50 µs).
+# Shorter texts are encoded faster than a thread can be started (about 50 µs).
 _INLINE_CHARS = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preparer:
-    """`revision` is that of the version whose jobs it makes."""
+    """Prepares jobs for one version, `revision`."""
 
     revision: str
     settings: WorkerSettings
@@ -54,8 +54,11 @@ class Preparer:
     standing: Callable[[SessionKey], Sequence[int]]
 
     async def prepare(self, order: Order, now_unix_ms: float) -> Job | ReplyDone:
-        """Return the request's job, or the answer itself where the history has it. Raises `ProtocolError` for a request
-        that cannot be served."""
+        """Return the request's job, or the terminal event if the history already has its answer.
+
+        Raises:
+            ProtocolError: the request cannot be served.
+        """
         request = order.request
         build = self.prompts.of(order.session)
         remembered = await self._remembered(order)
@@ -139,7 +142,7 @@ class Preparer:
         )
 
     async def _restore(self, sequence: TokenSequence, *, first: bool) -> tuple[float, float] | None:
-        """Have a prompt begin with its KV, where it was computed before; return from when to when it was looked for."""
+        """Let a prompt begin with KV that was computed before; return when the search for it began and ended."""
         if self.kv is None:
             return None
         begun = clock.now_unix_ms()
@@ -149,8 +152,12 @@ class Preparer:
 
     @staticmethod
     def _guard(question: str, prompt: Prompt, turns: Sequence[Turn]) -> FactGuard:
-        """Return the guard of what the answer may name: what stands in its entries, which are quoted, or in earlier
-        ones and what was said until now, which are not."""
+        """Return the guard for an answer's facts.
+
+        Facts may come from the prompt's entries, which can be quoted, and from earlier entries and the conversation,
+        which
+        cannot.
+        """
         earlier = [text for turn in turns for entry in turn.grounding for text in (entry.question, entry.answer)]
         words = [text for turn in turns for text in (turn.user, *_shops_words(turn))]
         return FactGuard(prompt.grounding, (question, *earlier, *words))
@@ -158,7 +165,7 @@ class Preparer:
     def _compose(
         self, order: Order, decision: Decision, turns: Sequence[Turn], build: BuildPrompt
     ) -> tuple[Bucket, Prompt | None]:
-        """Return the bucket that the input belongs to; and the prompt, none where the model is not asked."""
+        """Return the input's bucket, and the prompt; None if the model is not asked."""
         question = order.request.input
         if len(question) > self.max_length * _MAX_CHARS_PER_TOKEN:
             raise ProtocolError("input_too_long", f"an input of {len(question)} characters does not fit", param="input")
@@ -166,13 +173,13 @@ class Preparer:
         if not isinstance(decision, Ground):
             return bucket, None
         prompt = self._prompt(order, decision.grounding, turns, build)
-        # Without room for any of its entries the model would answer from nothing.
+        # without any of the entries the model would answer without grounding
         return bucket, prompt if prompt.grounding or not self.policy.grounded else None
 
     def _prompt(
         self, order: Order, entries: tuple[Grounding, ...], turns: Sequence[Turn], build: BuildPrompt
     ) -> Prompt:
-        # An answer may be shorter than asked where the conversation is long, never shorter than a quarter of the slot.
+        # In a long conversation an answer may be shorter than asked for, but not shorter than a quarter of the slot.
         reserved = min(order.max_output_tokens, self.max_length // 4)
         return build(
             turns=turns,
@@ -184,7 +191,7 @@ class Preparer:
 
 
 def _without_the_model(decision: Decision, question: str) -> Quote | Courtesy | Unsure:
-    """Return what is left to say where the model is not asked, or says nothing that can be shown."""
+    """Return what to say if the model is not asked, or says nothing that may be shown."""
     if not isinstance(decision, Ground):
         return decision
     language = detect_language(question)
@@ -192,8 +199,12 @@ def _without_the_model(decision: Decision, question: str) -> Quote | Courtesy | 
 
 
 def _earlier_turns(turns: Sequence[Turn], order: Order, *, limit: int) -> list[Turn]:
-    """Return the last turns before this question: those in the request, else the remembered ones. A turn under its id
-    may be its own cancelled one, which is left out, or another question's, which stays if it was asked before."""
+    """Return the last turns before this question: those in the request, else the remembered ones.
+
+    A remembered turn with the request's id is either its own cancelled one, which is left out, or another question's,
+    which
+    is kept if it was asked before.
+    """
     if (given := order.request.turns) is not None:
         return [
             Turn(request_id=f"told-{place}", user=turn.user, output_text=turn.assistant, source="model")
@@ -204,19 +215,19 @@ def _earlier_turns(turns: Sequence[Turn], order: Order, *, limit: int) -> list[T
 
 
 def _in_tokens_of(revision: str, turn: Turn) -> Turn:
-    """Return the turn as a version's prompts hold it: the tokens that another one decoded mean nothing to it."""
+    """Return the turn for a version's prompts, without the output tokens if another version decoded them."""
     return turn if turn.revision == revision else msgspec.structs.replace(turn, output_ids=())
 
 
 def _shops_words(turn: Turn) -> tuple[str, ...]:
-    """Return the words of a turn that are the shop's, not the model's."""
+    """Return a turn's answer if the shop wrote it, not the model."""
     return () if turn.source in BY_MODEL else (turn.output_text,)
 
 
 def _chars_to_encode(turn: Turn) -> int:
-    """Return how many characters are to be encoded: an answer whose tokens are known is only looked up."""
+    """Return the number of characters to encode; an answer with known tokens needs no encoding."""
     return len(turn.user) + (0 if turn.output_ids else len(turn.output_text))
 
 
-# No text is shorter in tokens than this: it spares the tokenizer what cannot fit anyhow.
+# A text has at least one token for this many characters, so a longer one need not be encoded to be rejected.
 _MAX_CHARS_PER_TOKEN = 64

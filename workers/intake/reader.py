@@ -1,10 +1,10 @@
-"""Turn records into jobs; read ahead a bounded number of requests.
+"""Turn records into jobs, and read a bounded number of requests ahead.
 
     read → triage by the headers → park → begin what fits → processor → decode, settle, prepare → worker
 
-A record that cannot be decoded or served becomes a dead letter, and its reader gets an error where the record names
-one; the next record is served. A record whose deadline has passed by its headers alone is answered, or skipped, without
-being decoded: it takes no room.
+A record that cannot be decoded or served becomes a dead letter, and its reader gets an error if the record names one;
+the next record is not affected. A record whose headers show that its deadline has passed is answered or skipped without
+being decoded, and takes no room.
 """
 
 import asyncio
@@ -34,9 +34,9 @@ from workers.serving.loaded_versions import LoadedVersions
 from workers.serving.worker import Worker
 
 _READ_MS = 200
-# While something is parked or not yet acknowledged, room may come at any moment.
+# while records are parked or unacknowledged, room may become free at any moment
 _POLL_MS = 10
-# One read holds the event loop for about 5 µs a record.
+# reading a record occupies the event loop for about 5 µs
 _READ_RECORDS = 1_000
 _MAX_OPEN = 10_000
 _LAG_INTERVAL_S = 5.0
@@ -48,13 +48,15 @@ log = get_logger()
 
 @dataclass(slots=True)
 class ClockSkew:
-    """Counts each record from a producer whose clock is ahead, since no record can arrive before it was written; the
-    log gets one line a minute."""
+    """Counts records from a producer whose clock is ahead, since no record can arrive before it was written. Logs one
+    line a
+    minute.
+    """
 
     _logged_unix_ms: float = field(default=float("-inf"), init=False)
 
     def check(self, record: Record, created_unix_ms: int, now_unix_ms: float) -> None:
-        """Check a record that says when it was created; `now_unix_ms` by the wire's clock."""
+        """Check a record's creation time; `now_unix_ms` is in the wire's time."""
         ahead_ms = created_unix_ms - now_unix_ms
         if ahead_ms <= _TOLERATED_SKEW_MS:
             return
@@ -66,13 +68,16 @@ class ClockSkew:
             "clock_skew",
             ahead_ms=round(ahead_ms),
             source=record.headers.get(CE_SOURCE, b"").decode("utf-8", "replace"),
-            action="deadlines are kept as docs/deadlines.md says; synchronise the clocks of producers and workers",
+            action=(
+                "deadlines are treated as described in docs/deadlines.md; synchronise the clocks of producers and "
+                "workers"
+            ),
         )
 
 
 @dataclass(slots=True, kw_only=True)
 class Intake:
-    """Keeps the worker's look-ahead full. `answered_ms` is the triage's."""
+    """Reads requests ahead. `answered_ms` is passed to `Triage`."""
 
     reader: GroupReader
     letters: Letters
@@ -119,7 +124,7 @@ class Intake:
         await read_on("kafka requests", self._read, self._handle)
 
     async def _read(self) -> list[Record]:
-        await asyncio.sleep(0)  # a read of records that are fetched already does not yield
+        await asyncio.sleep(0)  # a read of buffered records does not yield to the event loop
         self._begin_what_fits()
         self._rest()
         if self.offsets.num_open >= _MAX_OPEN:
@@ -133,25 +138,30 @@ class Intake:
         self._sorting.sort(records)
 
     def _rest(self) -> None:
-        """Pause the partitions of a bucket while enough of it is parked: back-pressure."""
+        """Apply back-pressure: pause a bucket's partitions while enough of its requests are parked."""
         resting = self._lookahead.resting()
         self.reader.rest({topic for topic, bucket in self._buckets.items() if bucket in resting})
         metrics.partitions_paused.set(bool(resting))
 
     def _partitions_revoked(self) -> None:
-        """Give up the partitions that a rebalance took. Drop their parked records: the next owner reads them again from
-        the committed offset. A record whose delivery is not noted yet is not begun (`Commits.await_delivery`). Answers
-        under way continue to their end; their offsets are no longer committed here."""
+        """Give up the partitions that a rebalance revoked.
+
+        Their parked records are dropped: the next owner reads them again from the committed offset. A record whose
+        delivery is
+        not recorded yet does not begin (`Commits.await_delivery`). Answers under way continue to their end, but their
+        offsets
+        are no longer committed here.
+        """
         revoked = set(self.reader.pop_revoked())
         if revoked:
             self._lookahead.drop(lambda record: record.origin[0] in revoked)
         self.offsets.lose(self.reader.pop_lost())
         self.offsets.pass_over(self.reader.pop_passed())
 
-    # --- requests that are begun
+    # --- requests that have begun
 
     def close_lane(self, *, closed: bool) -> None:
-        """Pass on, from now on, what has no text yet, where the lane is `closed`; else answer again."""
+        """While the lane is `closed`, forward the requests that have no text yet; else answer them here again."""
         passing = self.passing
         if passing is None or passing.closed == closed:
             return
@@ -161,7 +171,7 @@ class Intake:
             self.worker.release_unseen()
 
     def begin_again(self, job: Job) -> None:
-        """Begin the requests of a job again that has been given up."""
+        """Begin the requests of a released job again."""
         for record in self.passing.records(job) if self.passing is not None else ():
             self._begin_one(record)
 
@@ -177,7 +187,7 @@ class Intake:
                 self._processor.start(record, error)
 
     def _begin_one(self, record: Record) -> bool:
-        """Begin a request; return whether it is served: it may be too late by now."""
+        """Begin a request; return whether it is served, since it may be too late."""
         fate = self._sorting.triage.fate(record.headers, record.key, wire_unix_ms())
         if fate is Fate.SKIP:
             self.offsets.done(*record.origin)
@@ -191,19 +201,23 @@ class Intake:
         return False
 
     async def _accept(self, request: ChatRequest, record: Record) -> None:
-        """Make a request a job; its record is done when its end is acknowledged. Raises `ProtocolError`."""
+        """Turn a request into a job. Its record is done when the answer's end is acknowledged.
+
+        Raises:
+            ProtocolError: the request cannot be served.
+        """
         origin = record.origin
         now, clock_ms = now_unix_ms(), correction_ms()
         order = settle(request, self.defaults, now + clock_ms).by_a_clock_behind(clock_ms)
         if await self._repeated(order, origin) or await self._passed_on(order, record):
             return
-        # The champion's lane has no other to pass on to: the answer says which version wrote it.
+        # The champion's lane cannot forward requests: it answers, and the answer names the version that wrote it.
         served = self.versions.of(request.revision, request.epoch) or self.versions.serving
         with served.preparing(), self.answers.preparing(order):
             job = await served.prepare(order, now)
             if request.created_unix_ms is not None:
                 self._skew.check(record, request.created_unix_ms, now + clock_ms)
-            # Last whether it is here already: while its lane was closed the same request may have been begun.
+            # Check for repetition last: while its lane was closed, the same request may have begun.
             if await self._passed_on(order, record) or await self._repeated(order, origin):
                 return
             if isinstance(job, ReplyDone):
@@ -222,8 +236,11 @@ class Intake:
         self.worker.accept(job, cancelled=self.cancelled.pop(job.order.request, now_unix_ms()))
 
     async def _passed_on(self, order: Order, record: Record) -> bool:
-        """Return whether a request was passed on: its lane is closed, or the version that it names is not loaded.
-        Raises `BrokerUnavailable`, `ProtocolError`."""
+        """Return whether a request was forwarded because its lane is closed or its version is not loaded.
+
+        Raises:
+            BrokerUnavailable, ProtocolError: the copy could not be written.
+        """
         passing, request = self.passing, order.request
         return passing is not None and await passing.pass_on(
             order,
@@ -233,8 +250,13 @@ class Intake:
         )
 
     async def _repeated(self, order: Order, origin: tuple[Partition, int]) -> bool:
-        """Return whether an earlier answer to the same request answers it. Wait before that, until its deadline, for
-        the end of an earlier one that was cancelled or erased. Raises `ProtocolError`."""
+        """Return whether an earlier answer to the same request answers it.
+
+        Before that, wait for the end of an earlier one that was cancelled or erased, up to the request's deadline.
+
+        Raises:
+            ProtocolError: its id belongs to another request that is being answered.
+        """
         while self.answers.is_ending(order.request.id, origin):
             if order.deadline.expired(now_unix_ms(), started=False):
                 break
@@ -242,14 +264,15 @@ class Intake:
         return self.answers.repeated(order, origin)
 
     async def finish(self, limit_s: float | None) -> None:
-        """Wait for the requests that have been begun, within a limit where there is one: to set one aside takes for
-        ever without a broker. Records that are parked or cut off are not committed: another worker reads them."""
+        """Wait for the requests that have begun, up to a limit, since setting one aside takes forever without a broker.
+
+        Records that are parked or unfinished are not committed; another worker reads them.
+        """
         await self._processor.tasks.drain(limit_s)
 
 
 async def watch_lag(reader: GroupReader, topics: TopicNames) -> None:
-    """Measure how far behind its topics this worker is, until cancelled. Keep the last number while the broker is
-    away."""
+    """Measure this worker's consumer lag until cancelled. During an outage the last value remains."""
     named = ((topic, topics.bucket_of(topic)) for topic in reader.topics)
     buckets: dict[str, Bucket] = {topic: bucket for topic, bucket in named if bucket is not None}
     while True:

@@ -1,4 +1,4 @@
-"""Sort records by their headers alone: skipped, answered unread, or parked."""
+"""Sort records by their headers: skip them, answer them without decoding, or park them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ log = get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sorting:
-    """`park` keeps what is to be begun."""
+    """Sorts records. `park` stores those that are to begin."""
 
     triage: Triage
     offsets: OffsetTracker
@@ -27,7 +27,7 @@ class Sorting:
     park: Callable[[Record], None]
 
     def sort(self, records: Sequence[Record]) -> None:
-        """Skip records that are too late, or were read before and are done or under way; park the rest."""
+        """Skip records that are too late, done or under way; park the rest."""
         now, skipped = wire_unix_ms(), 0
         for record in records:
             try:

@@ -1,10 +1,9 @@
-"""Decide by its headers alone what to do with a record whose deadline has passed: pure.
+"""Decide from a record's headers what to do if its deadline has passed. Pure.
 
-A gateway has answered its client by then: its timer gives the FAQ's answer or cuts the model's at the deadline,
-whatever the workers do. If the gateway died, its clients lost their sockets and ask again with a new request. So
-`ANSWERED_MS` after the deadline nobody waits for a gateway's record any more, and it is skipped; until then its
-terminal event is written, for a gateway whose timer is late. Any other producer's record gets its terminal event,
-however late.
+By then a gateway has answered its client: its timer sends the FAQ's answer or cuts the model's at the deadline,
+whatever the workers do. If the gateway died, its clients reconnect and ask with a new request. So `ANSWERED_MS` after
+the deadline a gateway's record needs no answer any more and is skipped; before that its terminal event is written, in
+case the gateway's timer is late. Any other producer's record gets its terminal event, however late.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +23,7 @@ _MAX_PARTITION: Final = 999_999_999
 
 
 class Fate(Enum):
-    """`OPEN`: the record has to be decoded. `SKIP`: nobody waits for it."""
+    """What to do with a record. `OPEN`: decode it. `SKIP`: it needs no answer."""
 
     OPEN = auto()
     SKIP = auto()
@@ -32,7 +31,7 @@ class Fate(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """The terminal event of a record that is never opened, and where it goes."""
+    """The terminal event of a record that is not decoded, and its target."""
 
     topic: str
     partition: int | None
@@ -40,15 +39,20 @@ class Late:
 
 
 def deadline_in(headers: Mapping[str, bytes]) -> int | None:
-    """Return the hard deadline by the headers, in Unix milliseconds; None where they have none that is valid."""
+    """Return the hard deadline in the headers, in Unix milliseconds; None if there is no valid one."""
     deadline = number_of(headers, DEADLINE)
     return None if deadline is None or reads_as_seconds(deadline) else deadline
 
 
 @dataclass(frozen=True, slots=True)
 class Triage:
-    """`gateways` is the gateways' own reply topic, `allowed` what other producers may name. A gateway's record is
-    skipped so long after its deadline."""
+    """Decides by the headers.
+
+    Attributes:
+        gateways: the gateways' own reply topic.
+        allowed: patterns of the reply topics that other producers may name.
+        answered_ms: a gateway's record is skipped this long after its deadline.
+    """
 
     gateways: str
     allowed: Sequence[str]
@@ -73,8 +77,11 @@ class Triage:
 
 
 def _cut(request_id: str, key: bytes | None, *, attempt: int) -> ReplyDone:
-    """Return the end of a request that has no answer: the FAQ cannot answer it, for its input stands in the value. A
-    key that is not of the form `tenant/session` names no session."""
+    """Return the end of a request without an answer.
+
+    The FAQ cannot answer it, since the question is in the undecoded value. The session id comes from a key of the form
+    `tenant/session`, else it is empty.
+    """
     session_id = key.decode(errors="replace").partition("/")[2] if key else ""
     return Outcome.uncounted("incomplete", "deadline").within(
         ReplyDone,

@@ -1,4 +1,4 @@
-"""Decide how an answer ends: its terminal event, and the turn that the history remembers. Pure."""
+"""Decide how an answer ends: its terminal event, and the turn for the history. Pure."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -19,7 +19,7 @@ _ENGINE_FAILED: Final = ErrorDetail(
 
 
 def ended_at_once(job: Job, *, cancelled: bool, now_unix_ms: float) -> Finished:
-    """Return how a request ends that the model is not asked for."""
+    """Return how a request ends that does not need the model."""
     if cancelled:
         return Finished(job.sequence, "cancelled", "client")
     if job.order.deadline.expired(now_unix_ms, started=False):
@@ -28,7 +28,7 @@ def ended_at_once(job: Job, *, cancelled: bool, now_unix_ms: float) -> Finished:
 
 
 def terminal_event(job: Job, finished: Finished, *, model: str, gateways: str) -> ReplyDone:
-    """Return the end as it is written on the wire; `gateways` is the gateways' own reply topic."""
+    """Return the terminal event; `gateways` is the gateways' own reply topic."""
     if job.outcome is not None:
         return job.answer.ended(job.outcome)
     fallback, faq_version = _in_place_of_model(job, finished, gateways), (job.instead or job.fallback).faq_version
@@ -56,8 +56,17 @@ def terminal_event(job: Job, finished: Finished, *, model: str, gateways: str) -
 
 
 def turn_of(job: Job, done: ReplyDone, wire_now_unix_ms: float, *, others: Iterable[str] = ()) -> Turn | None:
-    """Return the turn to remember; None of an answer that failed, has no text, or whose conversation was erased.
-    `others` are the conversation's questions that are open at this worker; the time is by the wall clock."""
+    """Return the turn for the history.
+
+    Args:
+        job: the answered request.
+        done: its terminal event.
+        wire_now_unix_ms: the current time by the wall clock.
+        others: ids of the conversation's other open questions at this worker.
+
+    Returns:
+        None if the answer failed or has no text, or if its conversation was erased.
+    """
     if job.erased or not done.output_text or done.status == "failed":
         return None
     order, prompt = job.order, job.prompt
@@ -69,7 +78,7 @@ def turn_of(job: Job, done: ReplyDone, wire_now_unix_ms: float, *, others: Itera
         asked_unix_ms=order.asked_unix_ms,
         timings=replace(done.timings, total_ms=wire_now_unix_ms - order.asked_unix_ms),
         grounding=prompt.grounding if by_model and job.outcome is None else done.grounding,
-        # Of an upstream's answer only the text is known.
+        # an upstream returns only the text, not its tokens
         output_ids=tuple(job.sequence.output_ids) if by_model and not prompt.messages else (),
         window_start=(prompt.window_start or job.id) if by_model and job.outcome is None else None,
         generation=order.generation,
@@ -79,7 +88,7 @@ def turn_of(job: Job, done: ReplyDone, wire_now_unix_ms: float, *, others: Itera
 
 def _in_place_of_model(job: Job, finished: Finished, gateways: str) -> Fallback | None:
     if finished.unmet and not job.answer.text:
-        # A gateway answers its client from the FAQ itself, or has by now; for other services the worker does.
+        # A gateway answers its client from the FAQ itself, or already has; for other services the worker does.
         return job.fallback if job.order.reply_topic != gateways else None
     if finished.status not in ("completed", "incomplete"):
         return None

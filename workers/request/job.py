@@ -1,4 +1,6 @@
-"""A request and everything a worker knows of it, from its record to the acknowledgement of its terminal event."""
+"""A request with everything that a worker knows about it, from its record to the acknowledgement of its terminal
+event.
+"""
 
 from dataclasses import dataclass, field
 
@@ -18,14 +20,19 @@ from workers.schedule.sequence import Sequence
 class Job:
     """A request that a worker answers.
 
-    - `decided`: the model is not asked, the `fallback` is the answer. `instead` replaces a model's answer that the
-      guard has withheld whole; None: the `fallback` does.
-    - `origins` are the records that ask for it. `targets` are its readers, each with the creation of the request that
-      last asked for it there; `owed` are the readers that have not acknowledged its end, `done`, yet.
-    - `withdrawn`: its last reader cancelled before it ended. `faulty`: a fault of our own ended it. `erased`: its
-      conversation was erased before it ended.
-    - `outcome`: how the centre of this edge has ended it.
-    - `kv_unix_ms`: from when to when its KV was looked for; from `ready_unix_ms` on it could be computed.
+    Attributes:
+        decided: the model is not asked; `fallback` is the answer.
+        instead: replaces a model's answer that the guard has withheld entirely; None to use `fallback`.
+        kv_unix_ms: when the search for its KV began and ended.
+        ready_unix_ms: when it was ready to be computed.
+        origins: the records that ask for it.
+        targets: its readers, each with the creation time of the last request for it from there.
+        done: its terminal event.
+        owed: readers that have not acknowledged the terminal event.
+        withdrawn: its last reader cancelled before it ended.
+        faulty: an internal fault ended it.
+        erased: its conversation was erased before it ended.
+        outcome: how the edge's centre ended it.
     """
 
     order: Order
@@ -56,7 +63,7 @@ class Job:
 
     @property
     def revision(self) -> str:
-        """Return that of the version which writes its answer."""
+        """Return the version that writes its answer."""
         return self.answer.revision
 
     @property
@@ -64,26 +71,28 @@ class Job:
         return self.order.session
 
     def answers(self, order: Order) -> bool:
-        """Return whether that is the same request, and not another under the same id."""
+        """Return whether `order` is the same request, not another one with the same id."""
         mine = self.order
         return (mine.session, mine.request.input) == (order.session, order.request.input)
 
     @property
     def leaving(self) -> bool:
-        """Return whether a request that asks for the same from now on must be computed anew."""
+        """Return whether a new request for the same answer must be computed again."""
         if self.done is None:
             return self.withdrawn or self.erased
         return self.erased or not worth_telling(self.done.status, self.done.output_text)
 
     def asked_again(self, cancel: Cancel) -> bool:
-        """Return whether a later request from the same reader asks for it than the one that is cancelled."""
+        """Return whether the same reader has asked for it again since the cancelled request."""
         there = cancel.reply_partition
         asked = [created for (_, partition), created in self.targets.items() if there in {None, partition}]
         return cancel.created_unix_ms is not None and bool(asked) and cancel.created_unix_ms not in asked
 
     def remove_readers(self, reply_partition: int | None) -> bool:
-        """Remove the readers at a partition (None: all); return whether none would be left, and then keep them: they
-        get the end."""
+        """Remove the readers at a partition, or all for None; return whether none is left.
+
+        In that case they are kept, since they get the end.
+        """
         left = {target: created for target, created in self.targets.items() if target[1] != reply_partition}
         if reply_partition is None or not left:
             return True
@@ -99,7 +108,7 @@ class Job:
         )
 
     def timings(self) -> Timings:
-        """Return the times that the worker can know; the gateway adds its own."""
+        """Return the times that the worker knows; the gateway adds its own."""
         sequence = self.sequence
         started, first = sequence.first_step_unix_ms, sequence.first_token_unix_ms
         return Timings(

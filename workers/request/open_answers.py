@@ -1,5 +1,8 @@
-"""The answers that a reader still waits for, from acceptance until every reader has acknowledged the end; then their
-records are done. Every reader gets the text as it is written, and the end."""
+"""Answers with waiting readers, from acceptance until every reader has acknowledged the end; then their records are
+done.
+
+Every reader gets the text as it is written, and the end.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
@@ -21,20 +24,26 @@ from workers.request.recent_answers import RecentAnswers
 
 
 class Replies(Protocol):
-    """Publishes replies; a shadow's publishes none."""
+    """Publishes replies; a shadow worker's implementation publishes nothing."""
 
     def delta(self, target: Target, delta: ReplyDelta) -> None:
         """Publish text."""
 
     def done(self, target: Target, done: ReplyDone, settled: Callable[[], None]) -> None:
-        """Publish an end; `settled` is called once it needs nothing more."""
+        """Publish an end; call `settled` when it is finally handled."""
 
     def forget(self, target: Target, request_id: str) -> None:
-        """Forget an answer at a target where nobody reads it any more."""
+        """Drop an answer's unsent text for a target that does not read it any more."""
 
 
 class AnswerReaders:
-    """`replies` is the gateways' own topic. `settled` is called once every reader has acknowledged a job's end."""
+    """Publishes a job's text and end to its readers.
+
+    Args:
+        publisher: publishes to one reader.
+        replies: the gateways' own reply topic.
+        settled: called when every reader has acknowledged a job's end.
+    """
 
     def __init__(self, publisher: Replies, *, replies: str, settled: Callable[[Job], None]) -> None:
         self._publisher = publisher
@@ -42,8 +51,11 @@ class AnswerReaders:
         self._settled = settled
 
     def add(self, job: Job, target: Target, created_unix_ms: int | None) -> None:
-        """Add a reader, and publish to it the text so far; the gateway of a known target may be another process than
-        before, and have nothing of it. Readers elsewhere keep what they have."""
+        """Add a reader and send it the text so far.
+
+        A known gateway gets it again, since another process may serve its partition now; other known readers already
+        have it.
+        """
         known = target in job.targets
         job.targets[target] = created_unix_ms
         if known and target[0] != self._replies:
@@ -55,8 +67,10 @@ class AnswerReaders:
             self._publish_end(job, job.done, target)
 
     def remove(self, job: Job, cancel: Cancel) -> None:
-        """Remove the readers that a cancel names; without its last reader a job is `withdrawn`. A cancel that is older
-        than the last request of its own asker removes none."""
+        """Remove the readers that a cancel names; without its last reader a job is `withdrawn`.
+
+        A cancel that is older than its reader's last request has no effect.
+        """
         before = job.targets
         if not job.asked_again(cancel):
             job.withdrawn = job.remove_readers(cancel.reply_partition)
@@ -68,16 +82,18 @@ class AnswerReaders:
             self._publisher.delta(target, delta)
 
     def publish_end(self, job: Job, done: ReplyDone, rest: ReplyDelta | None) -> None:
-        """Publish the terminal event, and the text before it that has not been published yet."""
+        """Publish the terminal event, preceded by the text that was not published yet."""
         job.done, job.owed = done, set(job.targets)
         for target in job.targets:
             if rest is not None:
-                self._publisher.delta(target, rest)  # leaves in one batch with the terminal event
+                self._publisher.delta(target, rest)  # sent in one batch with the terminal event
             self._publish_end(job, done, target)
 
     def fail(self, job: Job) -> None:
-        """Publish, after a fault of our own in a job's end, that it failed, with the text that was written. Of two ends
-        a reader keeps the first."""
+        """Publish that a job failed, with the text written so far, after an internal fault in its end.
+
+        If a reader gets two ends, it keeps the first.
+        """
         session_id, answer = job.order.request.session_id, job.answer
         done = job.done or failed_end(job.id, session_id, OWN_FAULT, attempt=answer.attempt, text=answer.text)
         job.done, job.owed = done, set(job.targets)
@@ -100,15 +116,19 @@ _POLL_S: Final = 0.05
 
 
 class UnreadAnswers:
-    """`jobs` are those that are being answered, by their request's id; `num` ends are not acknowledged yet."""
+    """Ends of records that did not become jobs. `jobs` are the open jobs by request id; `num` ends are
+    unacknowledged."""
 
     def __init__(self, publisher: Replies, offsets: OffsetTracker, jobs: Mapping[str, Job]) -> None:
         self._publisher, self._offsets, self._jobs = publisher, offsets, jobs
         self.num = 0
 
     def answer(self, target: Target, done: ReplyDone, origin: tuple[Partition, int]) -> bool:
-        """Publish the terminal event of a record that never became a job; one that did, and is read again, has its own:
-        then False."""
+        """Publish the terminal event of a record that did not become a job.
+
+        Returns:
+            False if the record did become a job and was read again; then that job's end counts.
+        """
         job = self._jobs.get(done.request_id)
         if job is not None and origin in job.origins:
             return False
@@ -116,9 +136,12 @@ class UnreadAnswers:
         return True
 
     async def refuse(self, target: Target, done: ReplyDone) -> None:
-        """Publish the end of a request that is not served; return when it is acknowledged. While the same reader has
-        another request under its id open, wait: the reader could take this end for that one's."""
-        while self._is_read(done.request_id, target):  # noqa: ASYNC110 - once in a producer's life
+        """Publish the end of a request that is not served, and return when it is acknowledged.
+
+        While the same reader has another open request with its id, wait first: the reader would mistake this end for
+        that one's.
+        """
+        while self._is_read(done.request_id, target):  # noqa: ASYNC110 - very rare
             await asyncio.sleep(_POLL_S)
         acknowledged = asyncio.Event()
         self._end(target, done, acknowledged.set)
@@ -141,8 +164,7 @@ _ANOTHER: Final = "another request with this id is being answered; give each its
 
 
 class OpenAnswers:
-    """The jobs, and the ends of records that never became one. `replies` is the gateways' own topic; `readers` get what
-    is new of a job."""
+    """The open jobs, and the ends of records that did not become jobs. `replies` is the gateways' own reply topic."""
 
     def __init__(self, *, publisher: Replies, offsets: OffsetTracker, replies: str) -> None:
         self.readers = AnswerReaders(publisher, replies=replies, settled=self._settled)
@@ -163,19 +185,22 @@ class OpenAnswers:
 
     @property
     def partitions(self) -> set[Partition]:
-        """Return the partitions of the requests that are being answered, those that have gone to another worker since
-        included."""
+        """Return the partitions of open requests, including partitions that this worker has lost since."""
         return {partition for job in self._jobs.values() for partition, _ in job.origins}
 
     def idle(self, *, only_ended: bool) -> bool:
-        """Return whether no end is still to be acknowledged. `only_ended`: answers that have not ended never will."""
+        """Return whether every end is acknowledged.
+
+        Args:
+            only_ended: ignore answers that have not ended, because they never will.
+        """
         return not self.unread.num and not any(job.done is not None or not only_ended for job in self._jobs.values())
 
-    # --- the questions of one conversation
+    # --- questions of one conversation
 
     @contextmanager
     def preparing(self, order: Order) -> Iterator[None]:
-        """Have a request be open while it becomes a job: from before its history is read."""
+        """Count a request as open while it becomes a job, starting before its history is read."""
         self._preparing.append(order)
         try:
             yield
@@ -183,15 +208,20 @@ class OpenAnswers:
             self._preparing.remove(order)
 
     def others(self, job: Job) -> list[str]:
-        """Return the ids of the conversation's other questions that have no end here."""
+        """Return the ids of the conversation's other questions that have not ended here."""
         orders = [*self._preparing, *(each.order for each in self._jobs.values() if each.done is None)]
         return [each.request.id for each in orders if each.session == job.session and each.request.id != job.id]
 
-    # --- requests for an answer that is being written, or was lately
+    # --- repeated requests
 
     def repeated(self, order: Order, origin: tuple[Partition, int]) -> bool:
-        """Return whether a request is being answered, or was lately: its record is then done with that answer, and its
-        reader gets the whole text. Raises `ProtocolError` if its id is another request's that is being answered."""
+        """Return whether a request is being answered or was answered recently.
+
+        If so, its record is done with that answer, and its reader gets the whole text.
+
+        Raises:
+            ProtocolError: its id belongs to another request that is being answered.
+        """
         job = self._jobs.get(order.request.id)
         if job is not None:
             if not job.answers(order):
@@ -205,15 +235,21 @@ class OpenAnswers:
         return done is not None
 
     def is_ending(self, request_id: str, origin: tuple[Partition, int]) -> bool:
-        """Return whether the answer under that id was cancelled or erased, or has ended with nothing worth telling, and
-        its end is not acknowledged yet. One of its own records that is read again has that end all the same."""
+        """Return whether the answer with that id was cancelled, erased or ended without useful text, and is not
+        acknowledged yet.
+
+        False for one of its own records that is read again, which gets that end.
+        """
         job = self._jobs.get(request_id)
         return job is not None and job.leaving and origin not in job.origins
 
     def adopt(self, adopt: Adopt) -> None:
-        """Publish an answer to the gateway that its client has moved to, beginning with the text so far, so that the
-        gateway need not read the log. Publish nothing of an answer that is not here, cancelled, erased, or another
-        request's."""
+        """Publish an answer to the gateway to which its client has moved, beginning with the text so far.
+
+        So that gateway need not read the log. Nothing is published for an answer that is not here, cancelled, erased,
+        or
+        another request's.
+        """
         target, job = (self._replies, adopt.reply_partition), self._jobs.get(adopt.request_id)
         if job is None:
             done = self._recent.named(adopt.request_id, now_unix_ms())
@@ -227,8 +263,12 @@ class OpenAnswers:
     # --- cancels, erasures, ends
 
     def cancel(self, cancel: Cancel) -> Job | None:
-        """Take a reader from the answer that is cancelled. Return None where none is being written, or it is about to
-        end: the cancel may mean the same request asked again."""
+        """Remove a reader from the cancelled answer.
+
+        Returns:
+            None if no answer is being written or it is about to end; then the cancel may mean a later request with the
+            same id.
+        """
         job = self._jobs.get(cancel.request_id)
         if job is None or job.done is not None or job.withdrawn:
             return None
@@ -236,13 +276,13 @@ class OpenAnswers:
         return job
 
     def release(self, job: Job) -> None:
-        """Forget a job that is given up: its records are not done."""
+        """Forget a job that this worker gives up; its records are not done."""
         del self._jobs[job.id]
         for target in job.targets:
             self._publisher.forget(target, job.id)
 
     def ends_here(self, origin: tuple[Partition, int]) -> bool:
-        """Return whether the answer to a record has text or has ended, or nobody waits for it: no other worker is to
+        """Return whether a record's answer has text, has ended or was withdrawn, so that no other worker should
         begin it."""
         return any(
             job.decided or job.withdrawn or job.done is not None or bool(job.answer.text)
@@ -257,11 +297,11 @@ class OpenAnswers:
         self._recent.forget(session)
 
     def keep(self, job: Job, done: ReplyDone, now_unix_ms: float) -> None:
-        """Keep an answer for a request that comes again."""
+        """Keep an answer for a repeated request."""
         self._recent.add(job.order, done, now_unix_ms)
 
     def _settled(self, job: Job) -> None:
-        """Forget a job whose end every reader has acknowledged: its records may be committed."""
+        """Forget a job whose end every reader has acknowledged; its records may be committed."""
         del self._jobs[job.id]
         for origin in job.origins:
             with contained("record", request_id=job.id):

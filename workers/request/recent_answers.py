@@ -1,6 +1,6 @@
-"""Keep the answers and the cancels of the last two minutes, for a request that comes again: pure.
+"""Keep the answers and cancels of the last two minutes, for repeated requests. Pure.
 
-A client that lost its socket asks another gateway for the same; the request has the same id there.
+A client that lost its socket asks another gateway for the same answer; the request there has the same id.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from shared.wire.session_key import SessionKey
 
 _CAPACITY: Final = 2_000
 _KEPT_MS: Final = 120_000.0
-# A turn says when it was asked; its answer may have taken as long again.
+# A turn records when it was asked; its answer may have taken as long again.
 _TURN_KEPT_MS: Final = 2 * _KEPT_MS
 
 
@@ -46,7 +46,7 @@ class RecentAnswers:
             self._answered.popitem(last=False)
 
     def find(self, order: Order, now_unix_ms: float) -> ReplyDone | None:
-        """Return the answer to the same question of the same conversation under the same id."""
+        """Return the answer to the same question of the same conversation with the same id."""
         done = self.named(order.request.id, now_unix_ms)
         if done is None:
             return None
@@ -55,12 +55,12 @@ class RecentAnswers:
         return done if same else None
 
     def named(self, request_id: str, now_unix_ms: float) -> ReplyDone | None:
-        """Return the answer under that id."""
+        """Return the answer with that id."""
         found = self._answered.get(request_id)
         return None if found is None or found.unix_ms < now_unix_ms - _KEPT_MS else found.done
 
     def forget(self, session: SessionKey) -> None:
-        """Forget a conversation that was erased."""
+        """Forget an erased conversation."""
         for request_id in [name for name, found in self._answered.items() if found.session == session]:
             del self._answered[request_id]
 
@@ -69,7 +69,7 @@ class RecentAnswers:
 
 
 def answered_by(turn: Turn, order: Order, now_unix_ms: float) -> ReplyDone | None:
-    """Return the terminal event of a turn of the history, where it is the answer to this very request."""
+    """Return the terminal event of a turn in the history if it is the answer to this request."""
     if not is_of(turn, order) or turn.asked_unix_ms < now_unix_ms - _TURN_KEPT_MS:
         return None
     if not worth_telling(turn.status, turn.output_text):
@@ -80,12 +80,12 @@ def answered_by(turn: Turn, order: Order, now_unix_ms: float) -> ReplyDone | Non
 
 
 def is_of(turn: Turn, order: Order) -> bool:
-    """Return whether a turn is of this very request, and not of another under the same id."""
+    """Return whether a turn belongs to this request, not to another one with the same id."""
     return (turn.request_id, turn.user) == (order.request.id, order.request.input)
 
 
 def worth_telling(status: Status, text: str) -> bool:
-    """Return whether an answer may be given again: one that failed, was cancelled or has no text is computed anew."""
+    """Return whether an answer may be sent again; one that failed, was cancelled or is empty is computed again."""
     return status in ("completed", "incomplete") and bool(text)
 
 
@@ -94,29 +94,33 @@ def _digest(order: Order) -> bytes:
 
 
 REMEMBERED_MS: Final = 120_000.0
-# 8,300 a second. As they are kept here, some 80 MB.
+# 8,300 a second; they take about 80 MB.
 _MOST_CANCELS: Final = 1_000_000
 _SLICE_MS: Final = 10_000.0
 
 
 class RecentCancels:
-    """Keeps cancels that come before their requests, or are read before them after a rebalance, for two minutes and a
-    twelfth longer at most; above `capacity` the oldest ten seconds are forgotten.
+    """Stores cancels that arrive before their request, for two minutes and at most ten seconds longer.
 
-    A cancel names its request by id, reply partition (None: any) and creation (None: any), so that the same request
-    asked again is not cancelled. Only the hash of these is kept: a collision has a chance below one in 10^13. Times are
-    this process's: compared with the creation by the gateway's clock, a skew would lose a cancel."""
+    A cancel is read before its request also after a rebalance. Above `capacity` the oldest ten seconds are dropped.
+
+    A cancel names its request by id, reply partition (None: any) and creation (None: any), so that a later request with
+    the
+    same id is not cancelled. Only a hash of these is stored; the probability of a collision is below 10^-13. Times are
+    this
+    process's, since a skew against the gateway's clock could lose a cancel.
+    """
 
     def __init__(self, capacity: int = _MOST_CANCELS) -> None:
         self._capacity = capacity
-        self._slices: deque[tuple[float, set[int]]] = deque()  # each with the moment of its first
+        self._slices: deque[tuple[float, set[int]]] = deque()  # each with the time of its first cancel
         self._size = 0
 
     def __len__(self) -> int:
         return self._size
 
     def add(self, cancel: Cancel, now_unix_ms: float) -> int:
-        """Add a cancel; return how many had to be forgotten before their time."""
+        """Add a cancel; return how many had to be dropped early."""
         self._expire(now_unix_ms)
         forgotten = self._drop_oldest() if self._size >= self._capacity else 0
         if not self._slices or abs(now_unix_ms - self._slices[-1][0]) >= _SLICE_MS:
@@ -128,11 +132,11 @@ class RecentCancels:
         return forgotten
 
     def knows(self, request: ChatRequest) -> bool:
-        """Return whether the request was cancelled lately."""
+        """Return whether the request was cancelled recently."""
         return bool(self._size) and any(names & _cancelling(request) for _, names in self._slices)
 
     def pop(self, request: ChatRequest, now_unix_ms: float) -> bool:
-        """Return whether the request was cancelled lately, and forget the cancel."""
+        """Return whether the request was cancelled recently, and drop the cancel."""
         self._expire(now_unix_ms)
         if not self._size:
             return False
@@ -154,7 +158,7 @@ class RecentCancels:
 
 
 def _cancelling(request: ChatRequest) -> set[int]:
-    """Return the names of the cancels that a request may have."""
+    """Return the hashes of cancels that would apply to a request."""
     return {
         _name(request.id, partition, created)
         for partition in (None, request.reply_partition)

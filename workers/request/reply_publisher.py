@@ -1,10 +1,10 @@
-"""Answers to Kafka. One lane a reply partition; one round of produce requests in flight a lane.
+"""Publish answers to Kafka: one lane for each reply partition, with one round of produce requests in flight.
 
-The text that an answer gets while a round is in flight leaves as one delta with the next round: nothing waits when the
-broker is quick, records grow instead of queues when it is slow, and memory is bounded by the answers in flight. A lost
-delta is not sent again (the terminal event carries the whole text); a terminal event is, until it is acknowledged.
+Text that an answer gets while a round is in flight is sent as one delta with the next round: nothing waits while the
+broker is fast, records grow instead of queues while it is slow, and memory is bounded by the answers in flight. A lost
+delta is not sent again, since the terminal event has the whole text; a terminal event is retried until acknowledged.
 
-Of two terminal events of one request that wait for the same round the first leaves, as readers keep the first.
+If two terminal events of a request wait for the same round, the first is sent, as readers keep the first.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ Settled = Callable[[], None]
 
 @dataclass(slots=True)
 class _Entry:
-    """One answer's part of the next round. `settled` are called once its end is acknowledged."""
+    """An answer's part of the next round. `settled` are called once its end is acknowledged."""
 
     delta: ReplyDelta | None = None
     done: ReplyDone | None = None
@@ -50,7 +50,7 @@ class _Lane:
     def __init__(
         self, producer: Producer, target: Target, *, source: str | None, retire: Callable[[Target], None]
     ) -> None:
-        """`source` names the worker to other services; None where the target is a gateway's."""
+        """Create a lane. `source` names the worker for other services; None if the target is a gateway's."""
         self._retire = retire
         self._source = source
         self._next_seq: dict[str, int] = {}
@@ -69,20 +69,21 @@ class _Lane:
         self._entry(done.request_id).end(done, [settled])
 
     def _entry(self, request_id: str) -> _Entry:
-        """Return the answer's part of the next round, which is due from now on."""
+        """Return the answer's part of the next round, and wake the lane."""
         self.idle.clear()
         self._wake.set()
         return self._pending.setdefault(request_id, _Entry())
 
     def forget(self, request_id: str) -> None:
-        """Forget an answer's text; an end that waits still leaves: its record is done when the end is acknowledged."""
+        """Drop an answer's text. A queued end is still sent, because its record is done only when the end is
+        acknowledged."""
         self._next_seq.pop(request_id, None)
         entry = self._pending.get(request_id)
         if entry is not None:
             entry.delta = None
 
     async def run(self) -> None:
-        """Publish until nothing has come for a while."""
+        """Publish until there was nothing to publish for a while."""
         while await self._woken():
             self._wake.clear()
             batch, self._pending = self._pending, {}
@@ -90,7 +91,7 @@ class _Lane:
             if failed:
                 metrics.kafka_refused.labels("reply").inc(len(failed))
                 await asyncio.sleep(_RETRY_S)
-                for done, settled in failed:  # each is older than what has come meanwhile
+                for done, settled in failed:  # they are older than what was added in the meantime
                     later = self._entry(done.request_id)
                     later.done, later.settled = done, settled + later.settled
             elif not self._pending:
@@ -106,7 +107,7 @@ class _Lane:
         return True
 
     async def _round(self, batch: dict[str, _Entry]) -> list[tuple[ReplyDone, list[Settled]]]:
-        """Produce a round; return the terminal events that are to be sent again, with their `settled`."""
+        """Produce a round; return the terminal events that must be sent again, with their `settled`."""
         messages = [
             message
             for request_id, entry in batch.items()
@@ -121,7 +122,7 @@ class _Lane:
             if not isinstance(message, ReplyDone):
                 continue
             failure = self._producer.verdict(self._target[0], outcome) if isinstance(outcome, BaseException) else None
-            if isinstance(failure, ProtocolError):  # nobody can be answered there
+            if isinstance(failure, ProtocolError):  # that target cannot be written
                 metrics.records_ignored.labels("reply").inc()
                 get_logger().warning("reply_undeliverable", request_id=message.request_id, cause=str(failure))
             elif failure is not None:
@@ -131,7 +132,7 @@ class _Lane:
         return failed
 
     def _settle(self, done: ReplyDone, settled: list[Settled]) -> None:
-        """Settle an end, unless the same request's end is to be sent once more: then that one settles it."""
+        """Settle an end, unless the same request has another end queued, which will settle both."""
         pending = self._pending.get(done.request_id)
         if pending is not None and pending.done is not None:
             pending.settled = settled + pending.settled
@@ -139,7 +140,7 @@ class _Lane:
             contain_each("answer", *settled, request_id=done.request_id)
 
     def _numbered(self, request_id: str, entry: _Entry) -> ReplyDelta | None:
-        """Return the entry's delta with the `seq` that it leaves with: merged deltas count as one."""
+        """Return the entry's delta with its final `seq`; merged deltas count as one."""
         delta = entry.delta
         if delta is not None:
             delta = msgspec.structs.replace(delta, seq=self._next_seq.get(request_id, delta.seq))
@@ -149,10 +150,10 @@ class _Lane:
         return delta
 
     async def _enqueue(self, message: ReplyDelta | ReplyDone) -> asyncio.Future[object]:
-        """Queue a message. One that cannot be encoded is a fault of our own: a failed end takes the place of an end."""
+        """Queue a message. An end that cannot be encoded, which is an internal fault, is replaced by a failed end."""
         try:
             record = self._record(message)
-        except Exception as error:  # noqa: BLE001 - counted and logged; the round's other messages leave
+        except Exception as error:  # noqa: BLE001 - counted and logged; the round's other messages are sent
             caught("answer", error, request_id=message.request_id)
             if isinstance(message, ReplyDelta):
                 return _refused(ProtocolError("internal", "a delta that cannot be encoded"))
@@ -180,19 +181,29 @@ def _refused(error: ReplylineError) -> "asyncio.Future[object]":
 
 
 def _joined(earlier: ReplyDelta, later: ReplyDelta) -> ReplyDelta:
-    """Return two deltas of an answer as one. A new reader gets the text from its beginning, so they may overlap."""
+    """Join two deltas of an answer. They may overlap, since a new reader gets the text from its beginning."""
     before = later.offset - earlier.offset
     if before < 0:
         return later
     if before > len(earlier.delta) or before + len(later.delta) <= len(earlier.delta):
-        return earlier  # a gap is filled by the terminal event
+        return earlier  # the terminal event fills a gap
     return msgspec.structs.replace(earlier, delta=earlier.delta[:before] + later.delta)
 
 
 class ReplyPublisher:
-    """An end's `settled` is called once Kafka has acknowledged all that was said of its request at its target (or it
-    has nowhere to go). Replies on any topic but the gateways' own, `gateways`, are CloudEvents of `source`: there a
-    delta's headers would be most of its bytes."""
+    """Publishes answers, each to its target.
+
+    An end's `settled` is called once Kafka has acknowledged everything about its request at its target, or the target
+    cannot
+    be written. Replies on topics other than the gateways' own are CloudEvents; for gateways the headers would be most
+    of a
+    delta's bytes.
+
+    Args:
+        producer: the Kafka producer.
+        gateways: the gateways' own reply topic.
+        source: the CloudEvent source.
+    """
 
     def __init__(self, producer: Producer, *, gateways: str, source: str) -> None:
         self._producer = producer
@@ -203,7 +214,7 @@ class ReplyPublisher:
         self.failed = asyncio.Event()
 
     async def watch(self) -> None:
-        """Watch for ever; raise when a lane has failed for a reason of our own."""
+        """Wait until a lane fails because of an internal fault, then raise."""
         await self.failed.wait()
         raise AssertionError("a reply lane failed; its reason is in the log")
 
@@ -214,8 +225,10 @@ class ReplyPublisher:
         self._lane(target).put_end(done, settled)
 
     def forget(self, target: Target, request_id: str) -> None:
-        """Forget an answer at a target where nobody reads it any more: no terminal event is to come. A reader that
-        comes back gets it from its beginning."""
+        """Drop an answer's text for a target that does not read it any more; no terminal event will follow.
+
+        A reader that returns gets the text from its beginning.
+        """
         lane = self._lanes.get(target)
         if lane is not None:
             lane.forget(request_id)
@@ -240,6 +253,6 @@ class ReplyPublisher:
         del self._lanes[target]
 
     def _lane_failed(self, name: str, error: BaseException) -> None:
-        """Have the process end: nothing would be published to the failed lane's partition any more."""
+        """End the process, because nothing would be published to the failed lane's partition any more."""
         task_failed(name, error)
         self.failed.set()

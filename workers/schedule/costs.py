@@ -1,16 +1,20 @@
-"""Predict what an engine call takes, in milliseconds: a law measured once, times how fast the machine is at present.
+"""Predict the duration of an engine call in milliseconds: a formula measured once, times the machine's current pace.
 Pure.
 
-The law of a decode step is `a + b rows + c context`; that of a prefill call `a + b tokens + c past + d pairs`, where
-`pairs` counts the tokens that each new token attends to: `tokens (past + tokens / (2 rows))`. On the CPU engine both
-follow the measured times within 3 % on average, from one token to 1,024 and from 16 to 16,000 tokens of context.
+A decode step takes `a + b rows + c context`; a prefill call takes `a + b tokens + c past + d pairs`, where `pairs`
+counts
+the tokens that each new token attends to: `tokens (past + tokens / (2 rows))`. On the CPU engine both are within 3 % of
+the measured times on average, from one token to 1,024 and from 16 to 16,000 tokens of context.
 
-A mixed call takes what prefill takes with a token more for each row, the rows' `c context`, and a constant: it reads
-the weights once, behind the prompts' products, so that a row's products cost as much as a token's. On the native
-engine that is nearer than both laws less a constant (0.06 and 0.07 off on average; 0.12 and 0.17 at most).
+A mixed call takes as long as a prefill call with one more token for each row, plus the rows' `c context` and a
+constant:
+it reads the weights once for prompts and rows, so that a row's products cost as much as a token's. On the native engine
+this is more accurate than the sum of both formulas less a constant (error 0.06 and 0.07 on average; 0.12 and 0.17 at
+most).
 
-The coefficients are a fact of engine and machine, and come from calibration: a worker's own steps, minutes of them
-alike, could not tell one coefficient from another. What steps do tell is the pace, one factor a kind of call.
+The coefficients are a property of engine and machine, and come from calibration: a worker's own steps, which may be
+alike
+for minutes, cannot distinguish the coefficients. Steps do show the pace, one factor for each kind of call.
 """
 
 import math
@@ -25,7 +29,7 @@ from workers.schedule.work import Work
 SCHEMA_VERSION: Final = 2
 SMALLEST_CONSTANT_MS: Final = 0.001
 
-_STEP: Final = 0.1  # a memory of about ten calls
+_STEP: Final = 0.1  # an average over about ten calls
 _CLIP: Final = 3.0
 _MEDIAN_STEP: Final = 1.15
 _SMALLEST_MEDIAN: Final = 0.02
@@ -38,7 +42,7 @@ _Error = Annotated[float, Meta(ge=0, le=1)]
 
 
 class CostsKey(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The conditions that a table of costs was measured under. A table of another key says nothing about this one."""
+    """The conditions under which a table of costs was measured. A table with another key is not valid for this one."""
 
     engine: str
     model: str
@@ -53,8 +57,13 @@ class CostsKey(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class CostTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The coefficients of the laws, as they are stored, and as a simulated engine uses them. `mixed_ms` is the constant
-    of a mixed call. `error_*` is the law's mean relative error, 0 to 1, over its measurements; 1 without any."""
+    """The formulas' coefficients, as stored and as used by a simulated engine.
+
+    Attributes:
+        mixed_ms: the constant of a mixed call.
+        error_decode: the decode formula's mean relative error over its measurements, 0 to 1; 1 without any.
+        error_prefill: the prefill formula's.
+    """
 
     schema_version: int = SCHEMA_VERSION
     key: CostsKey
@@ -72,7 +81,8 @@ class CostTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """Coefficients in the order of the module's docstring, the constant first, and their mean relative error."""
+    """A formula's coefficients in the order of the module's docstring, the constant first, and their mean relative
+    error."""
 
     coefficients: tuple[float, ...]
     error: float
@@ -83,9 +93,13 @@ PRIOR_PREFILL: Final = Law((5.0, 0.47, 0.003, 0.00023), error=1.0)
 
 
 class CostModel:
-    """Predicts, and learns the pace. Predictions are above zero, and never fall as rows of one length, tokens, past or
-    context grow. `mixes`: rows and prompts of a step are one call, which takes at least as long as either part, and
-    at most as both."""
+    """Predicts durations, and learns the pace.
+
+    Predictions are above zero, and do not decrease as rows of one length, tokens, past or context grow.
+
+    Attributes:
+        mixes: rows and prompts of a step are one call, which takes at least as long as either part and at most as both.
+    """
 
     __slots__ = ("_decode", "_decode_pace", "_mixed_ms", "_prefill", "_prefill_pace", "mixes")
 
@@ -99,8 +113,8 @@ class CostModel:
 
     @classmethod
     def prior(cls) -> Self:
-        """Return costs that nobody has measured: SmolLM2-135M in 8 bits on two cores, at the pace that the first calls
-        show."""
+        """Return costs that were not measured: those of SmolLM2-135M in 8 bits on two cores, at the pace of the
+        first calls."""
         return cls(decode=PRIOR_DECODE, prefill=PRIOR_PREFILL)
 
     @classmethod
@@ -120,7 +134,7 @@ class CostModel:
         )
 
     def scaled(self, ratio: float) -> "CostModel":
-        """Return costs for a model whose calls take `ratio` times as long, at the present pace."""
+        """Return costs of a model whose calls take `ratio` times as long, at the current pace."""
         decode = tuple(ratio * self._decode_pace.factor * each for each in self._decode.coefficients)
         prefill = tuple(ratio * self._prefill_pace.factor * each for each in self._prefill.coefficients)
         mixed_ms = ratio * self._decode_pace.factor * self._mixed_ms
@@ -128,7 +142,7 @@ class CostModel:
         return CostModel(decode=laws[0], prefill=laws[1], mixes=self.mixes, mixed_ms=mixed_ms)
 
     def state(self, key: CostsKey) -> CostTable:
-        """Return the laws, as they were given. The pace is the moment's, not the machine's, and is not kept."""
+        """Return the formulas as they were given, without the pace, which may change at any moment."""
         decode, by_row, by_context = self._decode.coefficients
         prefill, by_token, by_past, by_pair = self._prefill.coefficients
         return CostTable(
@@ -164,16 +178,22 @@ class CostModel:
         )
 
     def decode_ms(self, rows: int, context: int) -> float:
-        """One decode step of `rows` rows that hold `context` tokens together."""
+        """Return the duration of a decode step of `rows` rows that hold `context` tokens together."""
         constant, by_row, by_context = self._decode.coefficients
         return self._decode_pace.factor * (constant + by_row * rows + by_context * context)
 
     def prefill_ms(self, tokens: int, *, past: int = 0, rows: int = 1) -> float:
-        """One prefill call of `tokens` tokens over all rows, padding included, with `past` already in the slot."""
+        """Return the duration of a prefill call.
+
+        Args:
+            tokens: tokens over all rows, including padding.
+            past: tokens that are already in the slot.
+            rows: number of prompts.
+        """
         return self._prefill_ms(Work.of_prompt(tokens, past=past, rows=rows))
 
     def ms(self, work: Work) -> float:
-        """Return the time of a step that computes rows, prompts, or both."""
+        """Return the duration of a step that computes rows, prompts, or both."""
         decode_ms = self.decode_ms(work.rows, work.context) if work.rows else 0.0
         prefill_ms = self._prefill_ms(work) if work.tokens else 0.0
         if not self.mixes or not decode_ms or not prefill_ms:
@@ -183,7 +203,7 @@ class CostModel:
         return max(decode_ms, prefill_ms, min(decode_ms + prefill_ms, prefill_ms + rows_ms + context_ms))
 
     def observe(self, ms: float, work: Work) -> float:
-        """Learn that a call took `ms`, a mixed one of both paces; return the milliseconds that had been predicted."""
+        """Learn that a call took `ms`; return the milliseconds that were predicted. A mixed call changes both paces."""
         predicted_ms = self.ms(work)
         if work.rows:
             self._decode_pace.observe(ms, predicted_ms)
@@ -192,7 +212,8 @@ class CostModel:
         return predicted_ms
 
     def decode_share(self, work: Work) -> float:
-        """Return how much of a call with prompts its decode rows take, 0 to 1, by what both take alone."""
+        """Return the decode rows' share of a call with prompts, 0 to 1, in the ratio of the durations of both parts
+        alone."""
         decode_ms = self.decode_ms(work.rows, work.context) if work.rows else 0.0
         return decode_ms / (decode_ms + self._prefill_ms(work))
 
@@ -203,22 +224,26 @@ class CostModel:
 
     @property
     def error_decode(self) -> float:
-        """Return how far off predictions lately were: |actual - predicted| / the larger of both, a moving mean (0 to
-        1)."""
+        """Return the recent error of predictions: a moving mean of |actual - predicted| / max(actual, predicted), 0
+        to 1."""
         return self._decode_pace.error
 
     @property
     def error_prefill(self) -> float:
-        """Return the error of prefill calls, as `error_decode`."""
+        """Return the recent error of prefill calls, as `error_decode`."""
         return self._prefill_pace.error
 
 
 class _Pace:
-    """`factor`: how many times longer than by the law calls take at present, a moving mean.
+    """The current pace of one kind of call: a moving mean of actual by predicted duration.
 
-    An error counts for at most three times the running median of the errors' sizes (Huber): a call that the operating
-    system held up moves the factor little. Where the machine itself became slower the median grows, and with it the
-    steps. `error` is how far off (0 to 1) the law may be at first.
+    An error counts for at most three times the running median of the errors' sizes (Huber), so that a call delayed by
+    the
+    operating system changes the factor little. If the machine itself becomes slower, the median grows and the factor
+    follows.
+
+    Args:
+        error: the initial error of the formula, 0 to 1.
     """
 
     __slots__ = ("_median_error", "error", "factor")
@@ -229,10 +254,10 @@ class _Pace:
         self._median_error = max(error, _SMALLEST_MEDIAN)
 
     def observe(self, ms: float, predicted_ms: float) -> None:
-        """Learn a call's time. One that is no time is not learned."""
+        """Learn a call's duration; a value that is not a duration is ignored."""
         if not 0.0 < ms < math.inf:
             return
-        # By the larger of both: a call twice as long and one half as long are equally far off, and none more than 1.
+        # Relative to the larger value, twice and half the duration are equally wrong, and no error exceeds 1.
         error = (ms - predicted_ms) / max(ms, predicted_ms)
         size = abs(error)
         self.error += _ERROR_STEP * (size - self.error)

@@ -1,4 +1,4 @@
-"""A worker's outlook on its near future: pure. The scheduler gives it, the gateways admit by it."""
+"""A worker's near future, which the scheduler predicts and the gateways admit by. Pure."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -8,10 +8,10 @@ from typing import Final
 from shared.wire.fields import MAX_PREDICTED_MS
 from shared.wire.messages import Bucket, WorkerReport
 
-# A change of the predicted first token by more than both is reported at once.
+# A change of the predicted first token by more than both is reported immediately.
 _LEAST_MS: Final = 50.0
 _SHARE: Final = 0.25
-# The outlook is renewed so often while steps follow each other; sooner where a sequence came or went.
+# Interval for renewing the outlook between steps; shorter if the number of sequences has changed.
 _EVERY_MS: Final = 100.0
 _CHANGED_MS: Final = 20.0
 
@@ -34,15 +34,22 @@ class Outlook:
     output_tokens: float = 0.0
 
     def differs_much(self, other: "Outlook") -> bool:
-        """Return whether the change is to be reported before the next report is due."""
+        """Return whether the change must be reported before the next report is due."""
         mine, theirs = self.first_token_ms, other.first_token_ms
         if mine.keys() != theirs.keys():
             return True
         return any(abs(mine[bucket] - theirs[bucket]) > max(_LEAST_MS, _SHARE * theirs[bucket]) for bucket in mine)
 
     def report(self, worker_id: str, partitions: Mapping[Bucket, Sequence[int]], now_unix_ms: float) -> WorkerReport:
-        """Return the report as it goes on the wire; `partitions` that are read, by bucket served. What is no number, or
-        beyond what is allowed there, is reported as the most that is."""
+        """Return the report for the gateways.
+
+        Values that are not numbers or exceed the allowed range are reported as the maximum.
+
+        Args:
+            worker_id: the worker's id.
+            partitions: the partitions being read, by bucket served.
+            now_unix_ms: the current time, on the wire's clock.
+        """
         return WorkerReport(
             worker_id=worker_id,
             unix_ms=int(now_unix_ms),
@@ -60,7 +67,7 @@ class Outlook:
 
 @dataclass(slots=True)
 class LatestOutlook:
-    """The outlook as it was renewed last; None before."""
+    """The most recent outlook; None before the first."""
 
     value: Outlook | None = None
     _renewed_unix_ms: float = field(default=float("-inf"), init=False)
@@ -69,8 +76,14 @@ class LatestOutlook:
     def renew(
         self, look: Callable[[float], Outlook | None], load: tuple[int, int], now_unix_ms: float, *, idle: bool
     ) -> bool:
-        """Renew the outlook where that is due, and return whether it was. `load`: how many wait and run; `idle`: no
-        step follows."""
+        """Renew the outlook if that is due, and return whether it was.
+
+        Args:
+            look: computes the outlook.
+            load: number of waiting and running sequences.
+            now_unix_ms: the current time.
+            idle: no step follows.
+        """
         every_ms = _EVERY_MS if load == self._load else _CHANGED_MS
         if not idle and 0 <= now_unix_ms - self._renewed_unix_ms < every_ms:
             return False

@@ -1,7 +1,7 @@
-"""The choice that the scheduler leaves open: which sequence runs next, and which is given up.
+"""The choice that the scheduler leaves open: which sequence runs next, and which one is given up. Pure.
 
-`goodput` is what a worker runs; the simulator compares it with others, over the same slots, steps and engine. A policy
-owns the queue of the waiting and decides by `now`, by what runs, and by predicted costs. Pure.
+Workers use `goodput`; the simulator compares it with others over the same slots, steps and engine. A policy owns the
+queue of waiting sequences, and decides by the time, the running sequences and predicted costs.
 """
 
 from collections.abc import Collection
@@ -14,7 +14,7 @@ from workers.schedule.work import Work
 
 
 class Costs(Protocol):
-    """The cost of a step, in milliseconds. `context` is the number of tokens that the rows hold together."""
+    """The cost of a step in milliseconds. `context` is the number of tokens that the rows hold together."""
 
     def prefill_ms(self, tokens: int, *, past: int = 0, rows: int = 1) -> float: ...
 
@@ -25,7 +25,7 @@ class Costs(Protocol):
 
 @dataclass(slots=True)
 class Load:
-    """The load that runs, as a policy sees it. The scheduler keeps it up to date."""
+    """The running sequences, for the policy. The scheduler updates it."""
 
     num_slots: int
     running: Collection[Sequence] = ()
@@ -36,32 +36,39 @@ class Load:
 
 
 class Policy(Protocol):
-    """The waiting, in the order in which they are to be served."""
+    """Owns the waiting sequences and decides their order."""
 
     def add(self, sequence: Sequence, now_unix_ms: float) -> None: ...
 
     def discard(self, sequence: Sequence) -> None:
-        """Note that a sequence without a slot has left, admitted or not: cancelled, too late, its worker failed."""
+        """Remove a sequence that has no slot, admitted or not: it was cancelled, is too late, or its worker failed."""
 
     def ended(self, sequence: Sequence, *, missed: bool | None) -> None:
-        """Note that a running sequence has left. `missed`: it was begun in vain, its deadline could not be met; None:
-        its client left it before the promise was over, or another end that says nothing of the predictions."""
+        """Record that a running sequence has left.
+
+        Args:
+            sequence: the sequence.
+            missed: whether it missed its deadline, so that it was begun in vain; None if its end says nothing about the
+                predictions, for example because its client cancelled it in time.
+        """
 
     def give_up(self, now_unix_ms: float, load: Load) -> list[Sequence]:
-        """Return the items, waiting or running, that cannot be met any more or are not worth it. The scheduler discards
-        them."""
+        """Return the sequences, waiting or running, that cannot meet their deadline or are not worth it.
+
+        The scheduler then discards them.
+        """
 
     def admit(self, now_unix_ms: float, load: Load) -> Sequence | None:
-        """Return the sequence that gets the next slot, which waits no longer; None: none, for now."""
+        """Return the sequence that gets the next slot and remove it from the queue; None for none now."""
 
     def wake_unix_ms(self) -> float | None:
-        """Return when `admit` may return a sequence though nothing has happened since it returned None."""
+        """Return when `admit` may return a sequence although nothing has happened since it returned None."""
 
     def outlook(self, now_unix_ms: float, load: Load) -> Outlook | None:
-        """Return what a request that came now could expect; None of a policy that does not look ahead."""
+        """Return what a request that arrives now could expect; None if the policy does not look ahead."""
 
     def slack_ms(self, rows: Collection[Sequence], now_unix_ms: float) -> float:
-        """Return for how long running rows may pause without missing a deadline; infinity where none is at risk."""
+        """Return how long running rows may pause without missing a deadline; infinity if none is at risk."""
 
     def urgency(self, sequence: Sequence) -> float:
-        """Return the order of prompts being computed: least first; of equal ones the one that got its slot first."""
+        """Return the sort key of prompts being computed: lowest first, on a tie in the order of their slots."""

@@ -1,5 +1,6 @@
-"""Decide which prompts a step computes, and how much of them: chunks small enough that decoding stalls no longer than
-its budget (chunked prefill: Sarathi, arXiv 2308.16369). Pure.
+"""Decide which prompts a step computes, and how much of each.
+
+Chunks are small enough that decoding stalls no longer than allowed (chunked prefill: Sarathi, arXiv 2308.16369). Pure.
 """
 
 import math
@@ -18,8 +19,10 @@ _CHUNK_GRAIN: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """At most `most` tokens of prompts, and as many as lengthen a step with such `rows` by no more than `stall_ms`; but
-    a few in any case."""
+    """Limits the prompt tokens of a step: at most `most`, and so few that the step takes at most `stall_ms` longer.
+
+    A few tokens are always allowed.
+    """
 
     costs: Costs
     rows: Work
@@ -27,12 +30,13 @@ class Budget:
     stall_ms: float
 
     def tokens(self, past: int) -> int:
-        """Return how many tokens of a prompt with `past` computed may be computed."""
+        """Return how many tokens of a prompt with `past` computed tokens may be computed."""
         fitting = self.beside(self.rows, past)
         return fitting or min(_CHUNK_GRAIN, self.most)
 
     def beside(self, work: Work, past: int) -> int:
-        """Return how many tokens of a prompt with `past` computed may join a step that computes `work`; maybe none."""
+        """Return how many tokens of a prompt with `past` computed tokens may join a step that computes `work`; may
+        be 0."""
         most = self.most - work.tokens
         if math.isinf(self.stall_ms):
             return most
@@ -50,14 +54,18 @@ class Budget:
 def plan_prefill(
     slots: SlotTable, urgency: Callable[[Sequence], float], *, budget: Budget, max_rows: int, mixes: bool
 ) -> tuple[tuple[PrefillChunk, ...], tuple[Sequence, ...]]:
-    """Return the next chunks of prompts, and their sequences: for an engine that mixes those of the most urgent, as
-    many as fit. For another the most urgent prompt's; when it is a whole prompt, its neighbours' too."""
+    """Return the next chunks of prompts, and their sequences.
+
+    For an engine that mixes, they are those of the most urgent prompts, as many as fit. Otherwise they are the most
+    urgent
+    prompt's, and also its neighbours' if it is computed whole.
+    """
     prefilling = slots.prefilling
     if mixes:
         return _plan_mixed(slots, urgency, budget, max_rows)
     first = min(prefilling, key=urgency) if slots.may_overtake else prefilling[0]
     tokens = budget.tokens(first.computed)
-    rows, used, place = [first], len(first.prompt_ids), prefilling.index(first)  # whole prompts alone are joined
+    rows, used, place = [first], len(first.prompt_ids), prefilling.index(first)  # only whole prompts are joined
     if first.computed == 0 and used <= tokens and slots.may_overtake_all(place):
         for row in prefilling[place + 1 :]:
             used += len(row.prompt_ids)

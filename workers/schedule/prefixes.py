@@ -1,7 +1,7 @@
-"""Track what the slots still hold: KV of earlier sequences, and of running ones, that a prompt may begin with. Pure.
+"""Track the KV that slots hold, of ended and running sequences, with which a new prompt may begin. Pure.
 
-Within a conversation any common beginning serves. Between conversations of a tenant only the shop's own words do
-(`shared_tokens`), and between tenants nothing: else the time to the first token would reveal what others wrote.
+Within a conversation any common beginning may be used. Between conversations of a tenant only the shop's own text may
+(`shared_tokens`), and between tenants nothing: otherwise the time to the first token would reveal what others wrote.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from workers.schedule.sequence import Sequence
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The first `length` tokens of a prompt stand in `slot`."""
+    """The first `length` tokens of a prompt are in `slot`."""
 
     slot: int
     length: int
@@ -27,20 +27,19 @@ class _Left:
 
 
 class SlotPrefixes:
-    """The scheduler notes every slot that is overwritten, and every sequence that leaves its slot untouched."""
+    """The KV left in slots. The scheduler reports every slot that is overwritten, and every sequence that ends."""
 
     def __init__(self) -> None:
         self._left: dict[int, _Left] = {}
 
     def leave(self, slot: int, sequence: Sequence) -> None:
-        """Note that a sequence ended in `slot`; its KV stands there until it is overwritten."""
+        """Record that a sequence ended in `slot`; its KV stays there until it is overwritten."""
         token_ids = [*sequence.prompt_ids, *sequence.output_ids][: sequence.computed]
         self.overwrite(slot)
-        self._left[slot] = _Left(sequence, token_ids)  # the longest idle come first
+        self._left[slot] = _Left(sequence, token_ids)  # the slot that was idle for longest is first
 
     def choose(self, sequence: Sequence, slots: Tokens[int]) -> int:
-        """Return the best slot for a sequence: where its own conversation stands, else one that holds nothing, else the
-        one that was left first."""
+        """Return the best slot for a sequence: its own conversation's, else an empty one, else the one left first."""
         held = [slot for slot in self._left if slot in slots]
         own = [slot for slot in held if self._left[slot].sequence.session == sequence.session]
         if own and sequence.session.session_id:
@@ -51,22 +50,27 @@ class SlotPrefixes:
         self._left.pop(slot, None)
 
     def clear(self) -> None:
-        """Forget all slots: their KV is not to be trusted."""
+        """Forget all slots, because their KV may be wrong."""
         self._left.clear()
 
     def forget(self, session: SessionKey) -> None:
-        """Forget a conversation that was erased."""
+        """Forget an erased conversation."""
         for slot, left in list(self._left.items()):
             if left.sequence.session == session:
                 del self._left[slot]
 
     def standing(self) -> dict[SessionKey, Tokens[int]]:
-        """Return the tokens whose KV still stands, by conversation."""
+        """Return the tokens whose KV is still in a slot, by conversation."""
         return {left.sequence.session: left.token_ids for left in self._left.values()}
 
     def longest(self, sequence: Sequence, slot: int, running: Iterable[tuple[int, Sequence]]) -> Standing | None:
-        """Return the longest beginning of a prompt that a slot holds; of equal ones that in `slot`, where it is needed.
-        `running` are the rows with their slots."""
+        """Return the longest beginning of a prompt that a slot holds; on a tie the one in `slot`.
+
+        Args:
+            sequence: the sequence with the prompt.
+            slot: the slot that it will use.
+            running: the running sequences with their slots.
+        """
         best: Standing | None = None
         for place, left in self._left.items():
             length = _usable(sequence, left.sequence, left.token_ids)
@@ -83,7 +87,7 @@ class SlotPrefixes:
         return best if best is not None and best.length else None
 
     def in_place(self, sequence: Sequence, slot: int) -> int:
-        """Return how many of a prompt's first tokens stand in `slot` itself."""
+        """Return how many of a prompt's first tokens `slot` itself holds."""
         left = self._left.get(slot)
         return _usable(sequence, left.sequence, left.token_ids) if left is not None else 0
 
@@ -98,7 +102,7 @@ def _usable(sequence: Sequence, other: Sequence, token_ids: Tokens[int]) -> int:
 
 
 def common_length(ids: Tokens[int], others: Tokens[int]) -> int:
-    """Return how many tokens two sequences have in common from the start."""
+    """Return the length of the common beginning of two token lists."""
     most = min(len(ids), len(others))
     if ids[:most] == others[:most]:
         return most

@@ -1,7 +1,7 @@
-"""Keep the sequences of a worker from intake to their end: those that wait and those that run. Pure, one owner.
+"""The sequences of a worker from intake to their end, waiting and running. Pure, with one owner.
 
-The policy chooses which sequence runs next and which is given up. Subclasses add what computes them: the scheduler an
-engine's slots, the streams an upstream's.
+The policy chooses which sequence runs next and which one is given up. Subclasses add what computes them: the scheduler
+an engine's slots, the streams an upstream.
 """
 
 import heapq
@@ -17,7 +17,7 @@ from workers.schedule.sequence import Finished, Phase, Sequence
 
 
 class Late:
-    """`running` are the sequences that run, by their request's id."""
+    """Finds sequences whose deadline has passed. `running` are the running sequences by request id."""
 
     def __init__(self, running: Mapping[str, Sequence]) -> None:
         self._running = running
@@ -25,13 +25,13 @@ class Late:
         self._order = count()
 
     def watch(self, sequence: Sequence) -> None:
-        """Watch a sequence that waits."""
+        """Watch a waiting sequence."""
         heapq.heappush(self._due, (sequence.deadline.first_token_unix_ms, next(self._order), sequence))
 
     def found(self, now_unix_ms: float) -> list[Sequence]:
-        """Return the sequences whose time is over; of those that wait each is returned once."""
+        """Return the sequences whose time is over; a waiting one is returned only once."""
         late: list[Sequence] = []
-        for row in self._running.values():  # `Sequence.expired`, without the calls: 64 rows a step
+        for row in self._running.values():  # `Sequence.expired` inlined: 64 rows for each step
             shown, deadline = row.shown_unix_ms is not None, row.deadline
             if now_unix_ms >= (deadline.deadline_unix_ms if shown else deadline.first_token_unix_ms):
                 late.append(row)
@@ -42,8 +42,8 @@ class Late:
         return late
 
 
-# Quantiles of the length that an answer is planned with: three of a hundred turn out longer. Answers of a class that is
-# not known yet are planned as short: nothing would ever be learned of a class that seems out of reach.
+# Quantiles of the length that is planned for an answer: three in a hundred are longer. Answers of an unknown class are
+# planned as short, since a class that seems infeasible would never be learned.
 _LENGTH_QUANTILE: Final = 0.97
 _HOPED_QUANTILE: Final = 0.2
 _NEARLY_NONE: Final = 0.05
@@ -60,7 +60,7 @@ class Roster:
         self._running: dict[str, Sequence] = {}
         self._load = Load(num_slots, self._running.values())
         self._late = Late(self._running)
-        self._cancelled: dict[str, None] = {}  # in order: the same events give the same steps
+        self._cancelled: dict[str, None] = {}  # ordered, so that the same events give the same steps
 
     @property
     def num_waiting(self) -> int:
@@ -85,23 +85,23 @@ class Roster:
         self._policy.add(sequence, now_unix_ms)
 
     def cancel(self, request_id: str) -> bool:
-        """Have a sequence out before the next step; False where it is not here."""
+        """Remove a sequence before the next step; return False if it is not here."""
         if request_id not in self:
             return False
         self._cancelled[request_id] = None
         return True
 
     def shown(self, sequence: Sequence, now_unix_ms: float) -> None:
-        """Note that the first text of a running sequence is shown with its newest token."""
+        """Record that the first text of a running sequence is shown with its newest token."""
         sequence.shown_unix_ms = now_unix_ms
-        if sequence.phase is not Phase.FINISHED:  # else `_remove` has learned it
+        if sequence.phase is not Phase.FINISHED:  # otherwise `_remove` has already recorded it
             self._lengths.observe(SHOWN + sequence.bucket, max(len(sequence.output_ids), 1), ended_by_itself=True)
 
     def sweep(self, now_unix_ms: float) -> list[Finished]:
-        """Take out what is cancelled, too late, or given up. Call before sequences are admitted."""
+        """Remove the sequences that are cancelled, too late or given up. Call this before sequences are admitted."""
         cancelled = [self._waiting.get(request_id) or self._running[request_id] for request_id in self._cancelled]
         out = [Finished(sequence, "cancelled", "client") for sequence in cancelled]
-        for finished in out:  # a gateway cancels at the deadline too, when its fallback has answered
+        for finished in out:  # a gateway also cancels at the deadline, after its fallback has answered
             self._remove(finished.sequence, missed=finished.sequence.expired(now_unix_ms) or None)
         late = [Finished(sequence, "incomplete", "deadline") for sequence in self._late.found(now_unix_ms)]
         for finished in late:
@@ -114,26 +114,31 @@ class Roster:
         return out
 
     def wake_unix_ms(self) -> float | None:
-        """Return when a sequence may be admitted though none could and nothing has happened since."""
+        """Return when a sequence may be admitted although none could be and nothing has happened since."""
         return self._policy.wake_unix_ms() if self._waiting else None
 
     def outlook(self, now_unix_ms: float) -> Outlook | None:
-        """Return what a request that came now could expect; None where the policy does not look ahead."""
+        """Return what a request that arrives now could expect; None if the policy does not look ahead."""
         return self._policy.outlook(now_unix_ms, self._load)
 
     def finish(self, sequence: Sequence, *, failed: bool = False, by_client: bool = False) -> None:
-        """Finish a sequence for a reason that tokens do not show: its guard, a stop string that its client named
-        (`by_client`), or (`failed`) a fault in its answer, after which one that has ended already stays so."""
+        """Finish a sequence for a reason that is not in its tokens.
+
+        Args:
+            sequence: the sequence.
+            failed: a fault in its answer; has no effect if the sequence has already ended.
+            by_client: a stop string that its client named, as opposed to the guard.
+        """
         if not failed or (sequence.phase is not Phase.FINISHED and sequence.request_id in self):
             by_itself = not failed and not by_client
             self._remove(sequence, ended_by_itself=by_itself, missed=None if by_client else False, failed=failed)
 
     def withdraw(self, sequence: Sequence) -> None:
-        """Take a sequence out that another worker computes."""
+        """Remove a sequence that another worker computes."""
         self._remove(sequence, missed=None)
 
     def forget(self, session: SessionKey) -> None:
-        """Forget a conversation that was erased: nothing of it is used again."""
+        """Forget an erased conversation: none of its KV is used again."""
         for row in self._running.values():
             row.erased = row.erased or row.session == session
         for sequence in self._waiting.values():
@@ -141,7 +146,7 @@ class Roster:
                 sequence.erase()
 
     def _run(self, sequence: Sequence, now_unix_ms: float) -> None:
-        """Move a waiting sequence to those that run."""
+        """Move a sequence from waiting to running."""
         del self._waiting[sequence.request_id]
         self._running[sequence.request_id] = sequence
         sequence.enter(Phase.PREFILL)
@@ -150,10 +155,15 @@ class Roster:
     def _remove(
         self, sequence: Sequence, *, ended_by_itself: bool = False, missed: bool | None = False, failed: bool = False
     ) -> bool:
-        """Remove a sequence, and learn from it; return whether it ran. `missed`: by its deadlines; None, as where a
-        client asked for a sooner one than the promise: nothing is learned. `failed`: what a slot holds of it is not to
-        be trusted."""
-        del failed  # the scheduler's affair
+        """Remove a sequence and learn from it; return whether it ran.
+
+        Args:
+            sequence: the sequence.
+            ended_by_itself: its answer is complete.
+            missed: whether it missed its deadlines; None to learn nothing.
+            failed: its KV in the slot may be wrong.
+        """
+        del failed  # used by the scheduler
         if missed and sequence.deadline.promised is not None:
             missed = None
         self._cancelled.pop(sequence.request_id, None)
@@ -167,14 +177,14 @@ class Roster:
         if missed is not None and (sequence.output_ids or ended_by_itself) and self._teaches(sequence, ended_by_itself):
             num_output = len(sequence.output_ids) + ended_by_itself
             self._lengths.observe(sequence.bucket, num_output, ended_by_itself=ended_by_itself)
-            if sequence.shown_unix_ms is None:  # what was held back is shown with its end
+            if sequence.shown_unix_ms is None:  # text that was held back is shown at the end
                 whole = ended_by_itself or num_output >= sequence.max_output_tokens
                 self._lengths.observe(SHOWN + sequence.bucket, num_output, ended_by_itself=whole)
         return True
 
     def _teaches(self, sequence: Sequence, ended_by_itself: bool) -> bool:
-        """Return whether an answer's length says something of others': not if its client's limit cut it before nearly
-        any answer of its class ends."""
+        """Return whether an answer's length is informative: not if its client's limit is below nearly all lengths of
+        its class."""
         limit, bucket = sequence.max_output_tokens, sequence.bucket
         if ended_by_itself or len(sequence.output_ids) < limit or not self._lengths.knows(bucket):
             return True

@@ -1,9 +1,10 @@
-"""Decide what the engine does next: pure, one owner, `now` a parameter.
+"""Decide what the engine does next. Pure, with one owner; the time is a parameter.
 
-Continuous batching over fixed slots: a sequence joins and leaves at any step. A step decodes one token of every
-decoding row and computes a part of the prompts (`prefill.py`). The policy chooses which sequence gets a slot, and which
-is given up (`roster.py`). A slot is given no sooner than its prompt can be computed, so that the choice is made with
-all that is known by then.
+Continuous batching over fixed slots: a sequence may join and leave at any step. A step decodes one token of every
+decoding row and computes a part of the prompts (`prefill.py`). The policy chooses which sequence gets a slot and which
+one is given up (`roster.py`). A slot is assigned only when its prompt can be computed, so that the choice uses the
+latest
+information.
 """
 
 import math
@@ -26,13 +27,15 @@ from workers.schedule.slots import Export, Import, Move, SlotTable, StandingSlot
 from workers.schedule.work import Work
 
 DECODE_STALL_MS: Final = 160.0
-# A chunk takes so many times what a single token would, or the prompts wait for calls that compute little.
+# A chunk takes at least this many times as long as a single token, so that prompts do not wait for tiny calls.
 _WORTH_CALLS: Final = 4.0
 
 
 class Step(Struct, frozen=True, kw_only=True, gc=False):
-    """One engine step: transfers of KV in their order, then decode rows and chunks of prompts, in any order or in one
-    call. Any part may be empty. `prefilled` and `decoded` are the sequences of the chunks and of the decode rows."""
+    """One engine step: KV transfers in order, then decode rows and prompt chunks, in any order or in one call.
+
+    Any part may be empty. `prefilled` and `decoded` are the sequences of the chunks and of the decode rows.
+    """
 
     transfers: tuple[Transfer, ...]
     prefill: tuple[PrefillChunk, ...]
@@ -43,9 +46,14 @@ class Step(Struct, frozen=True, kw_only=True, gc=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerLimits:
-    """`max_running_tokens` bounds prompts and answers in the slots together; `decode_stall_ms` what a prefill chunk may
-    take while others decode (0: a whole chunk). `reuse_kv`: prompts begin with what stands in a slot or came with them,
-    and what was computed of a sequence is exported at its end. `mixes`: a step may compute chunks of any prompts."""
+    """The scheduler's limits.
+
+    Attributes:
+        max_running_tokens: limit for the prompts and answers in all slots together.
+        decode_stall_ms: maximum duration of a prefill chunk while others decode; 0 for a whole chunk.
+        reuse_kv: prompts begin with KV from a slot or the cache, and a sequence's KV is exported at its end.
+        mixes: a step may compute chunks of any prompts.
+    """
 
     num_slots: int
     prefill_chunk_tokens: int
@@ -66,12 +74,12 @@ class Scheduler(Roster):
         self._costs = costs
         self._slots = (StandingSlots if limits.mixes else SlotTable)(limits.num_slots)
         self._running_tokens = 0
-        self._next: Sequence | None = None  # taken, and too big for the tokens that are free
+        self._next: Sequence | None = None  # admitted, but with more tokens than are free
         self._transfers: list[Transfer] = []
         self._prefixes = SlotPrefixes()
 
     def next_step(self, now_unix_ms: float) -> Step | None:
-        """Return the next engine step, or None when there is nothing to compute."""
+        """Return the next engine step; None if there is nothing to compute."""
         self._admit(now_unix_ms)
         decoding = self._slots.decoding
         rows = tuple(
@@ -86,7 +94,7 @@ class Scheduler(Roster):
             ]
         )
         chunks, prefilled = self._plan_prefill(rows, now_unix_ms) if self._slots.prefilling else ((), ())
-        for chunk in chunks:  # a row with nothing computed may have closed a gap without a move
+        for chunk in chunks:  # a row without computed tokens may have closed a gap without a move
             self._prefixes.overwrite(chunk.slot)
         if not chunks and not decoding and not (self._limits.reuse_kv and self._transfers):
             return None
@@ -96,13 +104,13 @@ class Scheduler(Roster):
     def complete(
         self, step: Step, prefill_tokens: Tokens[int | None], decode_tokens: Tokens[int], now_unix_ms: float
     ) -> list[Token | Finished]:
-        """Take in what the engine sampled. A stop token ends a sequence and is not part of its output."""
+        """Add the sampled tokens. A stop token ends a sequence and is not part of its output."""
         for sequence in step.decoded:
             sequence.computed += 1
         for sequence, chunk in zip(step.prefilled, step.prefill, strict=True):
             sequence.computed += len(chunk.token_ids)
             sequence.prefilled_unix_ms.append(now_unix_ms)
-        # Only now, with every row's length right, may rows end and others be moved.
+        # Rows may end and others move only now, when every row's length is right.
         events: list[Token | Finished] = []
         for sequence, token_id in zip(step.decoded, decode_tokens, strict=True):
             self._append(sequence, token_id, events)
@@ -118,7 +126,7 @@ class Scheduler(Roster):
         return events
 
     def finish_running(self) -> list[Sequence]:
-        """End every running sequence: the engine failed, and what stands in its slots is not to be trusted."""
+        """End every running sequence after an engine failure, since the KV in the slots may be wrong."""
         running = list(self._running.values())
         for sequence in running:
             self._remove(sequence, failed=True)
@@ -127,19 +135,19 @@ class Scheduler(Roster):
         return running
 
     def rows_in(self, slots: Collection[int]) -> list[Sequence]:
-        """Return the sequences in these slots, as they stand until `complete`."""
+        """Return the sequences in these slots, as assigned until `complete`."""
         return [row for slot, row in self._slots.placed() if slot in slots]
 
     def forget(self, session: SessionKey) -> None:
-        """Forget a conversation that was erased: no prompt begins with what was computed of it, here or elsewhere."""
+        """Forget an erased conversation: no prompt begins with its KV, here or elsewhere."""
         self._prefixes.forget(session)
         super().forget(session)
 
     def standing(self) -> dict[SessionKey, Tokens[int]]:
-        """Return the tokens of conversations whose KV a slot still holds, for their next prompts."""
+        """Return the tokens of conversations whose KV is still in a slot, for their next prompts."""
         return self._prefixes.standing()
 
-    # --- sequences that leave
+    # --- leaving sequences
 
     def _remove(
         self, sequence: Sequence, *, ended_by_itself: bool = False, missed: bool | None = False, failed: bool = False
@@ -165,7 +173,7 @@ class Scheduler(Roster):
             events.append(Finished(sequence, "incomplete", "max_output_tokens"))
 
     def _release(self, sequence: Sequence, *, keep: bool) -> None:
-        """Free a slot; before another's KV comes there, what was computed is exported."""
+        """Free a slot; its KV is exported before another sequence overwrites it."""
         slot = self._slots.slot_of(sequence)
         keep = keep and self._limits.reuse_kv and not sequence.erased and sequence.first_token_unix_ms is not None
         if keep and sequence.computed > sequence.prefix.kept:
@@ -179,10 +187,11 @@ class Scheduler(Roster):
         for move in moves:
             self._prefixes.overwrite(move.target)
 
-    # --- sequences that get a slot
+    # --- new sequences
 
     def _admit(self, now_unix_ms: float) -> None:
-        """Fill free slots as long as one step can compute what is not begun; a begun prompt may be overtaken."""
+        """Fill free slots while one step can compute the prompts that have not begun. A prompt that has begun may be
+        overtaken."""
         if not self._waiting:
             return
         unread = sum([len(row.prompt_ids) - row.computed for row in self._slots.prefilling if not row.begun])
@@ -202,8 +211,10 @@ class Scheduler(Roster):
             unread += len(sequence.prompt_ids) - sequence.computed
 
     def _restore(self, sequence: Sequence, slot: int) -> None:
-        """Begin with what is computed already: the longer of what a slot holds and what came with the sequence. Of a
-        prompt whose every token is there the last is computed once more: its logits are wanted."""
+        """Begin with computed KV: the longer one of a slot's and the one that came with the sequence.
+
+        If every token of a prompt is there, the last one is computed again, because its logits are needed.
+        """
         if not self._limits.reuse_kv:
             return
         most, prefix = len(sequence.prompt_ids) - 1, sequence.prefix
@@ -226,7 +237,7 @@ class Scheduler(Roster):
     def _plan_prefill(
         self, rows: Tokens[DecodeRow], now_unix_ms: float
     ) -> tuple[tuple[PrefillChunk, ...], tuple[Sequence, ...]]:
-        """Return what is computed of prompts in a step with such decode rows."""
+        """Return the prompt chunks of a step with these decode rows."""
         limits = self._limits
         return plan_prefill(
             self._slots,
@@ -237,8 +248,12 @@ class Scheduler(Roster):
         )
 
     def _budget(self, rows: Tokens[DecodeRow], now_unix_ms: float) -> Budget:
-        """Return how much of prompts may be computed in a step with such decode rows: as much as these may wait for,
-        unless a prompt has even less time, and no less than is worth a call."""
+        """Return the limit for prompt tokens in a step with these decode rows.
+
+        The rows may be delayed as long as their deadlines allow, unless a prompt has even less time, but long enough
+        for a
+        worthwhile call.
+        """
         limits, work, stall_ms = self._limits, Work.of_rows(rows), math.inf
         if limits.decode_stall_ms and rows:
             stall_ms = limits.decode_stall_ms

@@ -34,10 +34,14 @@ _NONE: Final = SessionKey("", "")
 
 @dataclass(slots=True, kw_only=True)
 class Prefix:
-    """The KV of a prompt's first `num_tokens` tokens: `values` until it is in the slot, the last `loaded` of them from
-    Redis; none where a slot holds them. The first `kept` are in the cache, or not worth it, and are not exported.
+    """The KV of a prompt's first `num_tokens` tokens.
 
-    When the sequence got its slot, `restored` tokens stood there, `imported` of them from `values`.
+    Attributes:
+        values: the KV until it is in the slot; None if a slot already holds it.
+        loaded: tokens at the end that came from Redis.
+        kept: tokens at the beginning that are in the cache or not worth storing, and are not exported.
+        restored: tokens that were in the slot when the sequence got it.
+        imported: those of `restored` that came from `values`.
     """
 
     num_tokens: int = 0
@@ -52,14 +56,18 @@ class Prefix:
 class Sequence:
     """The tokens of one request and how far they are computed.
 
-    `computed` counts the tokens whose KV stands in the slot; of a waiting sequence those that will not be computed, as
-    far as is known. After a decode step of `n` output tokens that is `len(prompt_ids) + n - 1`: the newest token is
-    still to be added. `prefix` is the KV that was found for it. The first `shared_tokens` hold no customer's words.
-
-    `held`: a guard holds text back, so the first text is shown later than the first token is written; `shown` tells the
-    scheduler. `generation` counts the erasures of its conversation; `erased`: the conversation was erased before this
-    sequence ended, and nothing of it is used again. `prefilled_unix_ms`: when each chunk of its prompt was computed.
-    The simulator alone sets `weight` (its value to the policy) and `output_hint` (its length, known beforehand).
+    Attributes:
+        computed: number of tokens whose KV is in the slot; for a waiting sequence, of those known not to need
+            computing.
+            With `n` output tokens it is `len(prompt_ids) + n - 1`, because the newest token is added in the next step.
+        prefix: the KV that was found for it.
+        shared_tokens: length of the beginning that contains no customer's text.
+        held: a guard holds text back, so the first text is shown later than the first token; `shown` reports it.
+        generation: the conversation's generation.
+        erased: the conversation was erased before this sequence ended, so that its KV is not used again.
+        prefilled_unix_ms: when each chunk of its prompt was computed.
+        weight: its value to the policy; set only by the simulator.
+        output_hint: its known length; set only by the simulator.
     """
 
     request_id: str
@@ -88,27 +96,27 @@ class Sequence:
 
     @property
     def begun(self) -> bool:
-        """Return whether anything of the prompt was computed for it."""
+        """Return whether a part of the prompt was computed for it."""
         return self.computed > self.prefix.restored
 
     def enter(self, phase: Phase) -> None:
-        """Change phase; an illegal transition is our own bug."""
+        """Change the phase; raise for an illegal transition, which is a bug."""
         if phase not in _NEXT[self.phase]:
             raise AssertionError(f"{self.request_id}: {self.phase.name} → {phase.name}")
         self.phase = phase
 
     def erase(self) -> None:
-        """Note that its conversation was erased before it got a slot: it begins with nothing."""
+        """Record that its conversation was erased before it got a slot: it begins without KV."""
         self.erased = True
         self.begin_with(Prefix())
 
     def begin_with(self, prefix: Prefix) -> None:
-        """Begin with what stands of its KV; all else of its prompt is computed."""
+        """Set the KV that it begins with; the rest of its prompt is computed."""
         self.prefix, self.computed = prefix, prefix.num_tokens
 
     @property
     def due_unix_ms(self) -> int:
-        """Return what the schedule is made by: the first text's deadline until it is shown, then the answer's."""
+        """Return the deadline for scheduling: the first text's until it is shown, then the answer's."""
         return self.deadline.first_token_unix_ms if self.shown_unix_ms is None else self.deadline.deadline_unix_ms
 
     def expired(self, now_unix_ms: float) -> bool:
@@ -129,7 +137,7 @@ class Finished(msgspec.Struct, frozen=True, gc=False):
 
 
 class Token(msgspec.Struct, frozen=True, gc=False):
-    """A sequence grew by one token."""
+    """A sequence got one more token."""
 
     sequence: Sequence
     token_id: int

@@ -1,9 +1,10 @@
-"""Keep which sequence stands in which slot.
+"""Assign sequences to slots.
 
-Decoding rows fill slots `0 .. num_decoding-1`, prefilling rows the slots right after them, so that a decode step is one
+Decoding rows fill slots `0 .. num_decoding-1` and prefilling rows the slots after them, so that a decode step is one
 contiguous view of the KV arrays (measured: an idle row costs 0.65–1 ms a step, moving 512 tokens once 0.7 ms). The
-table says which KV has to be moved to keep that true; the engine moves it before its next step. An engine that mixes
-computes rows of any slots: there each sequence stays where it is (`StandingSlots`).
+table
+returns the KV moves that keep this order; the engine makes them before its next step. An engine that mixes can compute
+rows of any slots, so each sequence keeps its slot (`StandingSlots`).
 """
 
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from workers.schedule.sequence import Sequence
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Copy the first `length` tokens' KV of slot `source` over slot `target`."""
+    """Copy the KV of the first `length` tokens from slot `source` to slot `target`."""
 
     source: int
     target: int
@@ -34,7 +35,7 @@ class Import:
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """Copy the KV of tokens `start .. stop-1` of a sequence that has ended, before its slot is another's."""
+    """Copy the KV of tokens `start .. stop-1` of an ended sequence, before its slot is reused."""
 
     sequence: Sequence
     slot: int
@@ -57,11 +58,11 @@ class SlotTable:
 
     @property
     def open(self) -> list[int]:
-        """Return the slots of which the next sequence may get one."""
+        """Return the slots that the next sequence may get."""
         return [len(self._rows)] if self.free else []
 
     def placed(self) -> list[tuple[int, Sequence]]:
-        """Return the sequences with their slots: the decoding ones, then the prefilling ones."""
+        """Return the sequences with their slots, first the decoding ones, then the prefilling ones."""
         return list(enumerate(self._rows))
 
     @property
@@ -76,16 +77,17 @@ class SlotTable:
         return self._rows.index(sequence)
 
     def assign(self, sequence: Sequence, slot: int) -> None:
-        """Give a sequence one of the slots that are `open`, to prefill in."""
+        """Assign an open slot to a sequence for prefill."""
         if slot not in self.open:
             raise AssertionError(f"slot {slot} is not free")
         self._rows.append(sequence)
 
     def promote(self, sequence: Sequence) -> list[Move]:
-        """Put a sequence whose prompt is computed among the decoding rows.
+        """Move a sequence whose prompt is computed to the decoding rows.
 
-        A row that overtook an older prefilling row changes places with it: by one move where that has nothing computed
-        yet, else by way of a free slot; `may_overtake` says whether it can.
+        A row that overtook an older prefilling row swaps places with it: with one move if nothing of that row is
+        computed, else
+        through a free slot; `may_overtake` says whether that is possible.
         """
         slot, target = self.slot_of(sequence), self._num_decoding
         self._num_decoding += 1
@@ -105,7 +107,7 @@ class SlotTable:
 
     @property
     def may_overtake(self) -> bool:
-        """Return whether a row behind the first prefilling one may be computed before it."""
+        """Return whether a row after the first prefilling one may be computed before it."""
         return self.may_overtake_all(1)
 
     def may_overtake_all(self, count: int) -> bool:
@@ -113,7 +115,7 @@ class SlotTable:
         return self.free > 0 or not any(row.computed for row in self.prefilling[:count])
 
     def release(self, sequence: Sequence) -> list[Move]:
-        """Take a sequence out and close the gap: from the decoding rows' end, then from the prefilling rows' end."""
+        """Remove a sequence and close the gap, with the last decoding row and then the last prefilling row."""
         slot = self.slot_of(sequence)
         moves: list[Move] = []
         if slot < self._num_decoding:
@@ -124,7 +126,7 @@ class SlotTable:
         return moves
 
     def _fill(self, hole: int, last: int, moves: list[Move]) -> int:
-        """Move row `last` into the hole; return where the hole is now."""
+        """Move row `last` into the hole; return the new hole."""
         if hole != last:
             row = self._rows[last]
             self._rows[hole] = row
@@ -134,7 +136,7 @@ class SlotTable:
 
 
 class StandingSlots(SlotTable):
-    """Nothing is moved, and what has ended stands in its slot until that is another's."""
+    """A slot table in which sequences are not moved; an ended one's KV stays in its slot until the slot is reused."""
 
     def __init__(self, num_slots: int) -> None:
         super().__init__(num_slots)

@@ -1,7 +1,8 @@
-"""The roster of requests that an upstream computes, each a stream of pieces of text. Pure.
+"""The requests that upstreams compute, each a stream of text pieces. Pure.
 
-By the same policy as an engine's slots: requests that can still be met start by deadline, the others are given up, and
-the time of a piece is learned from those that came.
+The policy is the same as for an engine's slots: requests that can still meet their deadlines start in deadline order,
+the
+others are given up. The duration of a piece is learned from earlier ones.
 """
 
 from dataclasses import dataclass, field
@@ -13,16 +14,17 @@ from workers.schedule.sequence import Phase, Sequence
 from workers.schedule.work import Work
 
 _EVERY: Final = 16
-"""A stream's pieces are measured so many at a time."""
+"""Number of pieces of a stream that are measured together."""
 _TOGETHER: Final = 0.25
-"""First texts that are nearer than this share of a prompt's time came together."""
+"""First texts closer together than this share of a prompt's duration count as simultaneous."""
 _LEAST: Final = 0.25
-"""A piece takes at least this share of the time that passed."""
+"""A piece takes at least this share of the elapsed time."""
 
 
 @dataclass(slots=True)
 class Pace:
-    """A stream: its pieces since it was sent, and since when it is measured, `prompts_ms` of all prompts before."""
+    """One stream's pieces, and the start of the current measurement; `prompts_ms` is the time of all prompts before
+    it."""
 
     since_s: float
     pieces: int = 0
@@ -31,7 +33,7 @@ class Pace:
 
 @dataclass(slots=True)
 class _Firsts:
-    """An upstream's first texts: when the last came, and what those took that came together with it."""
+    """An upstream's first texts: the time of the last one, and the duration of those that came together with it."""
 
     last_s: float = float("-inf")
     took_ms: float = 0.0
@@ -40,19 +42,21 @@ class _Firsts:
 
 @dataclass(slots=True)
 class Paces:
-    """Learns from when an upstream's text comes what a prompt and a token take it. Times are seconds of one monotonic
-    clock.
+    """Learns the duration of a prompt and of a token from when an upstream's text arrives. Times are monotonic seconds.
 
-    The forecast plans as for an engine that computes one prompt after the other, between the steps of those that write
-    (`goodput/forecast.py`). So a prompt takes what passed since it was sent or, if that was later, since the first text
-    of another; first texts that come together share that time. A piece takes what passed less the prompts between."""
+    The forecast plans as for an engine that computes one prompt after another between decode steps
+    (`goodput/forecast.py`).
+    So a prompt takes the time since it was sent or since another's first text, whichever is later; first texts that
+    come
+    together share that time. A piece takes the elapsed time less that of the prompts in between.
+    """
 
     costs: CostModel
     _firsts: dict[str, _Firsts] = field(default_factory=dict)
     _prompts_ms: float = 0.0
 
     def heard(self, pace: Pace, address: str, now_s: float, *, prompt_tokens: int, rows: int) -> None:
-        """Learn that a piece came, from an upstream that writes `rows` streams."""
+        """Record a piece from an upstream that writes `rows` streams."""
         if not pace.pieces:
             self._first(pace, address, now_s, prompt_tokens)
         elif pace.pieces % _EVERY == 0:
@@ -74,18 +78,18 @@ class Paces:
         pace.prompts_ms = self._prompts_ms
 
 
-# Before anything is learned; from the first answers on their pace says how it is.
+# before anything is learned; the first answers adjust the pace
 PRIOR_DECODE: Final = Law((15.0, 1.0, 0.0), error=1.0)
 PRIOR_PREFILL: Final = Law((50.0, 0.3, 0.0, 0.0), error=1.0)
 UNKNOWN_ID: Final = -1
-"""A token of which nothing but the text is known."""
+"""A token of which only the text is known."""
 
 
 class Streams(Roster):
-    """`output_ids` counts the pieces; at the end the tokens, where the upstream told of them."""
+    """The roster of streams. `output_ids` counts pieces; at the end it counts tokens, if the upstream reported them."""
 
     def next(self, now_unix_ms: float) -> Sequence | None:
-        """Return the next to be sent to an upstream; None if none is to be sent now."""
+        """Return the next sequence to send to an upstream; None if none should be sent now."""
         if not self._waiting or not self._load.free:
             return None
         sequence = self._policy.admit(now_unix_ms, self._load)
@@ -94,14 +98,14 @@ class Streams(Roster):
         return sequence
 
     def hopeless(self, back_unix_ms: float) -> list[Sequence]:
-        """Take out those whose first text is due before any upstream is back."""
+        """Remove and return the sequences whose first text is due before any upstream is back."""
         late = [each for each in self._waiting.values() if each.deadline.first_token_unix_ms <= back_unix_ms]
         for sequence in late:
             self._remove(sequence, missed=True)
         return late
 
     def grew(self, sequence: Sequence, now_unix_ms: float, *, visible: bool = True) -> None:
-        """Note that a piece of text came; not `visible`: of a thought, which shows the customer nothing."""
+        """Record a piece of text. `visible`: False for a thought, which the customer does not see."""
         sequence.output_ids.append(UNKNOWN_ID)
         if sequence.phase is Phase.PREFILL:
             sequence.enter(Phase.DECODE)
@@ -110,15 +114,15 @@ class Streams(Roster):
                 self.shown(sequence, now_unix_ms)
 
     def counted(self, sequence: Sequence, *, prompt: int, cached: int, output: int) -> None:
-        """Note how many tokens there were, by an upstream that can be believed."""
+        """Record the numbers of tokens that the upstream reported."""
         sequence.prompt_ids = range(prompt)
         sequence.prefix.restored = cached
         sequence.output_ids = [UNKNOWN_ID] * output
 
     def cut(self, sequence: Sequence) -> None:
-        """End one that has written all that it may."""
+        """End a sequence that reached its token limit."""
         self._remove(sequence)
 
     def missed(self, sequence: Sequence) -> None:
-        """End one that no upstream could answer."""
+        """End a sequence that no upstream could answer."""
         self._remove(sequence, missed=True)

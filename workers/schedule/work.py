@@ -1,4 +1,4 @@
-"""The work of an engine call, as the cost laws see it. Pure."""
+"""The work of an engine call, in the quantities of the cost formulas. Pure."""
 
 from collections.abc import Sequence
 from typing import Self
@@ -9,8 +9,15 @@ from workers.engine import DecodeRow, PrefillChunk
 
 
 class Work(Struct, frozen=True, kw_only=True, gc=False):
-    """`rows` decode rows that hold `context` tokens together, and `tokens` of prompts, padding included, behind `past`
-    tokens. `pairs` counts the tokens that each prompt token attends to."""
+    """The work of a call.
+
+    Attributes:
+        rows: number of decode rows.
+        context: tokens that these rows hold together.
+        tokens: prompt tokens, including padding.
+        past: tokens before them in their slots.
+        pairs: number of tokens that each prompt token attends to, summed.
+    """
 
     rows: int = 0
     context: int = 0
@@ -25,19 +32,19 @@ class Work(Struct, frozen=True, kw_only=True, gc=False):
 
     @classmethod
     def of_prompt(cls, tokens: int, *, past: int = 0, rows: int = 1) -> Self:
-        """Return the work of `tokens` over all `rows` of a prefill call, each of which has `past` in its slot."""
+        """Return the work of `tokens` over all `rows` of a prefill call, each with `past` tokens in its slot."""
         return cls(tokens=tokens, past=past, pairs=tokens * (past + tokens / (2 * rows)))
 
     @classmethod
     def of_mixed(cls, chunks: Sequence[PrefillChunk], rows: Sequence[DecodeRow]) -> Self:
-        """Return the work of a mixed call, which pads nothing."""
+        """Return the work of a mixed call, which has no padding."""
         work = cls.of_rows(rows)
         for chunk in chunks:
             work = work.joined(len(chunk.token_ids), chunk.past)
         return work
 
     def joined(self, tokens: int, past: int) -> Self:
-        """Return the work with so many tokens of another prompt, which has `past` in its slot."""
+        """Return the work with `tokens` more of another prompt, which has `past` tokens in its slot."""
         return type(self)(
             rows=self.rows,
             context=self.context,
@@ -48,6 +55,6 @@ class Work(Struct, frozen=True, kw_only=True, gc=False):
 
     @classmethod
     def of_rectangle(cls, chunks: Sequence[PrefillChunk]) -> Self:
-        """Return the work of a prefill call, which is a rectangle: shorter rows are padded."""
+        """Return the work of a prefill call, in which shorter rows are padded to the longest."""
         tokens = len(chunks) * max([len(chunk.token_ids) for chunk in chunks])
         return cls.of_prompt(tokens, past=chunks[0].past, rows=len(chunks))

@@ -1,12 +1,13 @@
-"""The cost model that a worker starts with: read from disk, or measured on the engine itself.
+"""The cost model with which a worker starts: read from disk, or measured on the engine.
 
-The laws of `workers/schedule/costs.py` are fitted to a few kinds of calls, by least squares of the relative errors: 5
-ms steps count as much as 500 ms ones. A neighbour on the machine makes single calls two and three times as long, never
-shorter: each kind of call is repeated until its two shortest agree, while there is time.
+The formulas of `workers/schedule/costs.py` are fitted to a few kinds of calls, by least squares of relative errors, so
+that steps of 5 ms and 500 ms have the same weight. Other processes on the machine can make single calls two or three
+times longer, never shorter; so each kind of call is repeated until its two shortest agree, while there is time.
 
-A table is worth only what its key says: the same engine, model, slots and threads on the same kind of machine. Any
-other is measured again and replaced; so is one whose laws do not fit what was measured, for a disturbed quarter of an
-hour must not be believed for months. Nothing here stops a worker: what is not kept is measured anew at the next start.
+A stored table is valid only for its key: the same engine, model, slots and threads on the same kind of machine. Any
+other table is measured again and replaced, and so is one whose formulas do not fit the measurements, since a disturbed
+quarter of an hour must not be used for months. No failure here stops a worker: a table that could not be stored is
+measured again at the next start.
 """
 
 import tempfile
@@ -40,15 +41,15 @@ from workers.schedule.work import Work
 
 BUDGET_S: Final = 3.0
 _MAX_ROUNDS: Final = 6
-_AGREE: Final = 1.05  # the shortest call and the next
-_HELD_UP: Final = 1.5  # times the shortest: not how long a call usually takes
-_MOST_ERROR: Final = 0.1  # of a law that is kept; a quiet machine's is 0.02 to 0.05
-_NOISE: Final = 0.02  # of a time; a coefficient that cannot be told from it is as in the prior
-_SMALLEST_MS: Final = 1e-4  # where the clock saw none
+_AGREE: Final = 1.05  # ratio of the two shortest calls
+_HELD_UP: Final = 1.5  # longer than this times the shortest: the call was delayed
+_MOST_ERROR: Final = 0.1  # maximum error of a stored formula; on a quiet machine it is 0.02 to 0.05
+_NOISE: Final = 0.02  # of a time; a coefficient below this noise keeps the prior's value
+_SMALLEST_MS: Final = 1e-4  # used if the clock measured 0
 _NEAR_TOKENS: Final = 16
 _PREFILL_CALLS: Final = ((1, 32), (1, 8), (1, 128), (4, 16))  # (rows, tokens of each) into empty slots
 _LONG_TOKENS: Final = 512  # takes as long as all others together
-_TAIL_TOKENS: Final = (16, 64, 128)  # after a past
+_TAIL_TOKENS: Final = (16, 64, 128)  # tokens after a past
 _MIXED_TOKENS: Final = (16, 64)
 _MACHINE_FIELDS: Final = ("cpu", "num_cores")
 _TOKEN_ID: Final = 1
@@ -57,7 +58,7 @@ _GREEDY: Final = Sampling()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Decode:
-    """A step of `rows` rows that hold `past` tokens each."""
+    """A decode step of `rows` rows that hold `past` tokens each."""
 
     rows: int
     past: int
@@ -67,13 +68,13 @@ class _Decode:
 
     @property
     def features(self) -> tuple[float, ...]:
-        """Return what the coefficients of the decode law are multiplied by."""
+        """Return the factors of the decode formula's coefficients."""
         return 1, self.rows, self.rows * self.past
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Prefill:
-    """A call of `rows` chunks of `tokens` each."""
+    """A prefill call of `rows` chunks of `tokens` each."""
 
     rows: int
     tokens: int
@@ -87,14 +88,14 @@ class _Prefill:
 
     @property
     def features(self) -> tuple[float, ...]:
-        """Return what the coefficients of the prefill law are multiplied by."""
+        """Return the factors of the prefill formula's coefficients."""
         tokens = self.rows * self.tokens
         return 1, tokens, self.past, tokens * (self.past + self.tokens / 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Mixed:
-    """A call of `rows` rows that hold `past` tokens each, and of `tokens` of a prompt."""
+    """A mixed call of `rows` rows that hold `past` tokens each, and of `tokens` of a prompt."""
 
     rows: int
     past: int
@@ -124,8 +125,18 @@ def load_or_calibrate(
     budget_s: float = BUDGET_S,
     clock_s: Callable[[], float] = monotonic_s,
 ) -> tuple[CostModel, str]:
-    """Return the model, and its origin: "loaded", or "calibrated: " and why. Raises `EngineError`. Measurements are
-    written to `path`; the text says if that fails, or if the laws do not fit them. No path: nothing is read or kept."""
+    """Return the cost model and its origin, "loaded" or "calibrated: " with the reason.
+
+    Args:
+        path: file of the stored table; None to store nothing.
+        key: the engine and machine for which the table is valid.
+        engine: the engine to measure; it holds no sequence.
+        budget_s: time for measuring.
+        clock_s: a monotonic clock.
+
+    Raises:
+        EngineError: the engine failed.
+    """
     if path is None:
         table = calibrate(engine, key, budget_s=budget_s, clock_s=clock_s)
         return CostModel.from_state(table), "calibrated: not kept"
@@ -148,9 +159,13 @@ def load_or_calibrate(
 def calibrate(
     engine: Engine, key: CostsKey, *, budget_s: float, clock_s: Callable[[], float] = monotonic_s
 ) -> CostTable:
-    """Time the engine's calls by `clock_s` for `budget_s` seconds at most, and one call more; what is not measured in
-    that time is as in `CostModel.prior`. Overwrites the KV of every slot: the engine may hold no sequence. Raises
-    `EngineError`."""
+    """Measure the engine's calls for at most `budget_s` seconds plus one call. Values not measured come from the prior.
+
+    This overwrites the KV of every slot, so the engine must hold no sequence.
+
+    Raises:
+        EngineError: the engine failed.
+    """
     times_ms: defaultdict[_Probe, list[float]] = defaultdict(list)
     end_s = clock_s() + budget_s
     for probe in _probes(engine.info, times_ms):
@@ -189,7 +204,11 @@ def table_path(folder: Path, engine: str, key: CostsKey) -> Path:
 
 
 def save(path: Path, table: msgspec.Struct) -> None:
-    """Write the table whole or not at all. Raises `OSError`."""
+    """Write the table completely or not at all.
+
+    Raises:
+        OSError: it cannot be written.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as file:
         file.write(msgspec.json.format(msgspec.json.encode(table), indent=2) + b"\n")
@@ -201,10 +220,12 @@ def save(path: Path, table: msgspec.Struct) -> None:
 
 
 def _probes(info: EngineInfo, times_ms: Mapping[_Probe, Sequence[float]]) -> Iterator[_Probe]:
-    """Yield what to time next: each kind of call that fits the engine once, decode steps first (the cheapest, and most
-    of what an engine does), then those whose times so far are in doubt."""
+    """Yield the calls to measure: first each kind that fits the engine once, then again those with doubtful times.
+
+    Decode steps come first: they are the cheapest, and most of an engine's work.
+    """
     near = min(_NEAR_TOKENS, info.max_length // 2)
-    # Far is no farther: what a row reads takes memory, and every slot is read.
+    # Limited, since every slot is read, and pages of memory that are read stay in use.
     far = max(info.max_length // 8, min(2 * near, info.max_length - 1))
     decodes = [_Decode(rows=rows, past=past) for rows in _row_counts(info.num_slots) for past in (near, far)]
     prefills = [_Prefill(rows=rows, tokens=tokens) for rows, tokens in _PREFILL_CALLS if rows <= info.max_prefill_rows]
@@ -224,13 +245,13 @@ def _probes(info: EngineInfo, times_ms: Mapping[_Probe, Sequence[float]]) -> Ite
 
 
 def _in_doubt(times_ms: Sequence[float]) -> bool:
-    """Return whether the shortest call may have been held up as well: none was nearly as short."""
+    """Return whether the shortest call may have been delayed too, because no other was nearly as short."""
     shortest = sorted(times_ms)[:2]
     return len(shortest) < 2 or shortest[1] > _AGREE * shortest[0]  # noqa: PLR2004 - two
 
 
 def _row_counts(num_slots: int) -> Iterator[int]:
-    """1, 2, 4 and so on, and all."""
+    """Yield 1, 2, 4 and so on, and the number of all slots."""
     rows = 1
     while rows < num_slots:
         yield rows
@@ -243,23 +264,26 @@ def _rows(count: int, past: int) -> list[DecodeRow]:
 
 
 def _mixed_ms(laws: CostModel, times_ms: Mapping[Work, Sequence[float]]) -> float:
-    """Return the constant of mixed calls that `laws` without one predict, by least squares of the relative errors; 0
-    where none was measured."""
+    """Return the constant cost of mixed calls on top of `laws`, by least squares of relative errors; 0 without
+    measurements."""
     usual = {work: median(ms for ms in times if ms <= _HELD_UP * min(times)) for work, times in times_ms.items()}
     weighed = sum((ms - laws.ms(work)) / ms**2 for work, ms in usual.items())
     return max(0.0, weighed / sum(1 / ms**2 for ms in usual.values())) if usual else 0.0
 
 
 def _fit(times_ms: dict[tuple[float, ...], list[float]], prior: Law) -> Law:
-    """Return the law of calls with these features and times; the prior without any. The least of a call's times says
-    how calls compare, as they may be delayed and never sped up; the median of those without a long delay says how fast
-    they are."""
+    """Return the formula fitted to calls with these features and times; the prior if there are none.
+
+    The shortest time of each call decides how calls compare, since a call may be delayed but not sped up; the median of
+    the
+    calls without a long delay decides the absolute speed.
+    """
     if not times_ms:
         return prior
     features = np.array(list(times_ms))
     least = np.array([min(times) for times in times_ms.values()])
     scales = np.array(prior.coefficients)
-    scales *= np.median(least / (features @ scales))  # the prior on a machine of this speed
+    scales *= np.median(least / (features @ scales))  # the prior, scaled to this machine's speed
     size = len(scales)
     shares = np.vstack([features * scales / least[:, None], _NOISE * np.eye(size)])
     coefficients = scales * _non_negative_least_squares(shares, np.repeat([1.0, _NOISE], [len(least), size]))
@@ -276,7 +300,7 @@ def _fit(times_ms: dict[tuple[float, ...], list[float]], prior: Law) -> Law:
 
 
 def _non_negative_least_squares(matrix: NDArray[np.float64], wanted: NDArray[np.float64]) -> NDArray[np.float64]:
-    """x >= 0 with `matrix` x nearest to `wanted`: the best of all choices of which to leave at zero."""
+    """Return x >= 0 with `matrix` x nearest to `wanted`, by trying every choice of coefficients that are zero."""
     size = matrix.shape[1]
     nearest, least = np.zeros(size), np.inf
     for free in chain.from_iterable(combinations(range(size), count) for count in range(1, size + 1)):
@@ -289,7 +313,7 @@ def _non_negative_least_squares(matrix: NDArray[np.float64], wanted: NDArray[np.
 
 
 def _load(path: Path, key: CostsKey) -> tuple[CostTable | None, str]:
-    """Return the table at `path` if it is this key's, else None and why."""
+    """Return the table at `path` if it is valid for this key, else None and the reason."""
     try:
         table = msgspec.json.decode(path.read_bytes(), type=CostTable)
     except FileNotFoundError:
@@ -307,7 +331,7 @@ def _load(path: Path, key: CostsKey) -> tuple[CostTable | None, str]:
 
 
 def _misfit(table: CostTable) -> str | None:
-    """Return how far the laws are off, where that is too far to be believed."""
+    """Return how far the formulas are off, if too far to be used."""
     errors = {"decode": table.error_decode, "prefill": table.error_prefill}
     worst = max(errors, key=errors.__getitem__)
     return f"{worst} law is off by {errors[worst]:.0%} on average" if errors[worst] > _MOST_ERROR else None

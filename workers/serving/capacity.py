@@ -1,4 +1,4 @@
-"""Report what this worker can still take on to the gateways: every `interval_s`, and soon after it has changed much."""
+"""Report this worker's free capacity to the gateways, every `interval_s` and soon after a large change."""
 
 import asyncio
 import os
@@ -26,17 +26,18 @@ from workers.schedule.costs import CostModel
 from workers.schedule.outlook import Outlook
 
 REPORT_INTERVAL_S: Final = 0.5
-# Reports are this far apart, however much changes; with what the engine's thread may wait, 50 ms.
+# minimum interval between reports; together with the engine thread's delay this gives 50 ms
 _LEAST_S: Final = 0.025
-# So often it is looked whether the group has shared the partitions out anew.
+# interval for checking whether the group has reassigned the partitions
 _PARTITIONS_S: Final = 0.2
 _LEAVE_S: Final = 1.0
 _HASH_CHARS: Final = 8
 
 
 def worker_name(instance_id: str = "", device: str = "", *, pid: int | None = None) -> str:
-    """Return an id that no other worker has now: `w-INSTANCE` of a static member, else `w-PID-HOST`. In containers
-    every process has the same PID.
+    """Return an id that no other running worker has: `w-INSTANCE` of a static member, else `w-PID-HOST`.
+
+    The host is part of it because processes in different containers have the same PID.
 
     Args:
         device: the GPU or slice that the worker computes on: `w-PID.GPU1a2b3c4d-HOST`, if that is short enough.
@@ -109,15 +110,17 @@ class CapacityPublisher:
         return msgspec.structs.replace(report, **own, **versions)
 
     def _by_bucket(self, partitions: Collection[Partition]) -> dict[Bucket, list[int]]:
-        """Every bucket that is served, with those of its partitions that are this worker's."""
+        """Return this worker's partitions of each bucket that it serves."""
         return {
             bucket: sorted(number for topic, number in partitions if topic == self.topics.requests(bucket, self.lane))
             for bucket in self.buckets
         }
 
     async def leave(self) -> None:
-        """Have the gateways forget this worker: a record without a value, which compaction removes as well. Without
-        Kafka they find out by its silence."""
+        """Make the gateways forget this worker, with a record without a value, which compaction removes too.
+
+        Without Kafka the gateways notice that its reports stop.
+        """
         try:
             async with asyncio.timeout(_LEAVE_S):
                 await self._publish(None)
@@ -125,7 +128,7 @@ class CapacityPublisher:
             pass
 
     async def _publish(self, value: bytes | None) -> None:
-        """Publish a report. One that is not taken is not sent again: the next one says more."""
+        """Publish a report. A report that fails is not retried, since the next one replaces it."""
         try:
             key, partition = self.worker_id.encode(), BROADCAST_PARTITION
             await self.producer.publish(Outgoing(self.topics.workers, value, key=key, partition=partition))

@@ -1,8 +1,8 @@
-"""Ask the centre what this edge is not sure of, and give its answer as it comes.
+"""Ask the centre the questions that this edge is unsure of, and publish its answer as it arrives.
 
-The question goes over the conversation's own WebSocket, with what is left of its deadline behind the link. Where the
-centre is away, refuses, or gives nothing in time, this edge answers by itself. What was shown of an answer goes on
-after a cut (the client resumes by its cursor), or the answer ends by its deadline with what was shown.
+A question uses the conversation's own WebSocket and what remains of its deadline after the link's delay. If the centre
+is unreachable, refuses, or sends nothing in time, this edge answers itself. If the link fails after text was shown, the
+answer continues after a reconnect (by the client's cursor), or ends at its deadline with the text shown so far.
 """
 
 import asyncio
@@ -40,8 +40,7 @@ _USELESS: Final = frozenset({"failed", "cancelled"})
 
 
 class Reach(Protocol):
-    """The link by which the centre is reached, or is not: `workers.edge.sync`. Connections from before `back_s` may be
-    dead."""
+    """The link to the centre: `workers.edge.sync`. Connections opened before `back_s` may be dead."""
 
     @property
     def back_s(self) -> float: ...
@@ -55,14 +54,14 @@ class Reach(Protocol):
 
 
 class NoAnswer(ReplylineError):  # noqa: N818 - what happened, not a kind of error
-    """The centre has none that can be shown."""
+    """The centre has no answer that can be shown."""
 
     code = "no_answer"
 
 
 @dataclass(slots=True, eq=False)
 class _Asked:
-    """A question at the centre. `text` is what was shown of its answer; `chat` where it was asked."""
+    """A question sent to the centre. `text` is the part of the answer that was shown; `chat` is the connection."""
 
     job: Job
     publish: Publish
@@ -70,20 +69,23 @@ class _Asked:
     chat: AsyncReplyline | None = None
 
     def take(self, event: AnswerEvent) -> bool:
-        """Show what is new; return whether any is. Raises `NoAnswer` for an answer that does not continue what was
-        shown, or is none."""
+        """Publish new text; return whether any was shown so far.
+
+        Raises:
+            NoAnswer: the answer does not continue the text that was shown, or has no text.
+        """
         if isinstance(event, ResponseDone):
             self._end(event.response)
         elif isinstance(event, ResponseDelta):
             known = self.text[event.offset : event.offset + len(event.delta)]
             if event.offset > len(self.text) or not event.delta.startswith(known):
-                raise NoAnswer("it does not write again the words that were shown")
+                raise NoAnswer("the answer starts again with other words than were shown")
             self._grow(event.delta[len(known) :])
         return bool(self.text)
 
     def _grow(self, new: str) -> None:
         if not self.text and new in BUSY:
-            raise NoAnswer("it is busy")
+            raise NoAnswer("the centre is busy")
         if new:
             self.text += new
             self.job.answer.add_text(new)
@@ -93,9 +95,9 @@ class _Asked:
 
     def _end(self, outcome: Outcome) -> None:
         if not outcome.output_text.startswith(self.text):
-            raise NoAnswer("it ends with other words than were shown")
+            raise NoAnswer("the answer ends with other words than were shown")
         if not self.text and (outcome.status in _USELESS or not outcome.output_text or outcome.source == "busy"):
-            raise NoAnswer(f"it has none ({outcome.status}, {outcome.source})")
+            raise NoAnswer(f"the centre has no answer ({outcome.status}, {outcome.source})")
         self.end(outcome)
 
     def end(self, outcome: Outcome) -> None:
@@ -105,8 +107,14 @@ class _Asked:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Centre:
-    """Owned by the event loop. `token` is asked at each connection; `tenant` is its own, and no other's conversations
-    are asked about."""
+    """Asks the centre; runs on the event loop.
+
+    Attributes:
+        token: returns the edge's token, for each connection.
+        tenant: the edge's tenant; questions of other tenants are not sent.
+        link: the link's measured delay.
+        reach: the state of the link.
+    """
 
     url: str
     token: Callable[[], str]
@@ -118,8 +126,13 @@ class Centre:
     _tasks: Tasks = field(default_factory=lambda: Tasks(task_failed), init=False)
 
     def ask(self, job: Job, publish: Publish, here: AnswerHere) -> bool:
-        """Ask, where this edge is not sure and the centre can answer in time: return whether it is asked. Where that
-        comes to nothing, `here` answers."""
+        """Ask the centre if this edge is unsure and the centre can answer in time; return whether it is asked.
+
+        Args:
+            job: the question.
+            publish: called with new text and the end.
+            here: answers at this edge, if the centre gives no answer.
+        """
         if job.session.tenant != self.tenant or not job.decided or job.fallback.source != "unsure":
             metrics.edge_questions.labels("here").inc()
             return False
@@ -132,12 +145,12 @@ class Centre:
         return True
 
     def cancel(self, request_id: str) -> bool:
-        """Cancel a question that is at the centre; return whether it is one."""
+        """Cancel a question at the centre; return whether it was there."""
         task = self._asking.get(request_id)
         return task is not None and task.cancel()
 
     async def _answer(self, asked: _Asked, here: AnswerHere) -> None:
-        """Have a question answered; a fault of our own, too, leaves the edge's answer."""
+        """Get the answer. After an internal fault the edge answers itself."""
         job = asked.job
         with contained("answer", request_id=job.id) as asking:
             if await self._is_answered(asked):
@@ -151,7 +164,7 @@ class Centre:
             here(job)
 
     async def _is_answered(self, asked: _Asked) -> bool:
-        """Ask; return whether the answer has ended, as the centre's or by a cancel."""
+        """Ask, and return whether the answer has ended, by the centre or by a cancel."""
         job = asked.job
         try:
             async with asyncio.timeout(_seconds_until(job.order.deadline.first_token_unix_ms - ANSWER_MS)) as limit:
@@ -173,26 +186,30 @@ class Centre:
         return True
 
     def _failed(self, asked: _Asked, error: Exception) -> None:
-        """Leave a question. A conversation's connection that gave nothing is not used again."""
+        """Give up a question. A connection that gave no answer is not used again."""
         cause = str(error) or "nothing came in time"
         log.warning("centre_failed", request_id=asked.job.id, cause=cause)
         if isinstance(error, ConnectFailed):
             self.reach.lost(cause)
         self._leave(asked)
         if isinstance(error, ConnectFailed | TimeoutError):
-            self._close(asked.job.session, after_s=_IDLE_S)  # it may tell another answer still
+            self._close(asked.job.session, after_s=_IDLE_S)  # it may still receive another answer
 
     def _leave(self, asked: _Asked) -> None:
-        """Have the centre stop."""
+        """Tell the centre to stop answering."""
         if asked.chat is not None:
             self._tasks.start(asked.chat.cancel(asked.job.id), "cancel")
 
     def _request(self, job: Job) -> ResponseCreate:
-        """Return the question with what is left of its deadline. Raises `NoAnswer` where that is nothing."""
+        """Return the question with the remaining deadline.
+
+        Raises:
+            NoAnswer: no time remains.
+        """
         request, deadline, now = job.order.request, job.order.deadline, now_unix_ms()
         first_ms = self.link.left_ms(deadline.first_token_unix_ms, now)
         if first_ms <= 0:
-            raise NoAnswer("the link takes all of the time")
+            raise NoAnswer("the link's delay exceeds the remaining time")
         return request.within(
             ResponseCreate,
             event_id=job.id,
@@ -202,8 +219,11 @@ class Centre:
         )
 
     async def _chat(self, session: SessionKey) -> AsyncReplyline:
-        """Return the conversation at the centre, which has by then what was said here, unless the journal is long.
-        Raises `ConnectFailed`."""
+        """Return the conversation's connection to the centre, after the journal was sent there unless that takes long.
+
+        Raises:
+            ConnectFailed: the centre cannot be reached.
+        """
         with suppress(TimeoutError):
             async with asyncio.timeout(_JOURNAL_WAIT_S):
                 await self.reach.push()
@@ -215,7 +235,7 @@ class Centre:
             self._close(session, after_s=_IDLE_S)
             chat = AsyncReplyline(self.url, token=self.token, session_id=session.session_id)
             await chat.__aenter__()
-            if session in self._chats:  # opened meanwhile, by another question
+            if session in self._chats:  # another question has opened one in the meantime
                 self._tasks.start(_closed(chat, 0.0), "close")
                 chat = self._chats[session][0]
         else:
@@ -232,7 +252,7 @@ class Centre:
             self._tasks.start(_closed(known[0], after_s), "close")
 
     async def close(self) -> None:
-        """Leave the questions that are asked, and the connections."""
+        """Cancel the open questions and close the connections."""
         await self._tasks.cancel()
         for session in list(self._chats):
             self._close(session)

@@ -1,5 +1,8 @@
-"""Keep the answers that are being written, and publish their new text: first texts and ends immediately, all other text
-together every `interval_s`, as a message costs the same at any length."""
+"""Answers being written, and the publishing of their new text.
+
+First texts and ends are published immediately, other text every `interval_s`, since a message costs the same at any
+length.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -22,7 +25,7 @@ class Grown:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The end of an answer; from now on its job belongs to the receiver."""
+    """The end of an answer. Its job now belongs to the receiver."""
 
     job: Job
     finished: Finished
@@ -30,7 +33,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """An answer that is given up before any text of it was published; from now on its job belongs to the receiver."""
+    """An answer that was given up before any of its text was published. Its job now belongs to the receiver."""
 
     job: Job
 
@@ -40,8 +43,10 @@ Progress = Grown | Ended | Released
 
 @dataclass(slots=True, kw_only=True)
 class Drafts:
-    """One thread owns this, and the jobs in it; `publish` is called on that thread. An answer that is failed by a fault
-    of our own leaves the `roster` too."""
+    """The answers being written. One thread owns them and calls `publish`.
+
+    An answer that fails by an internal fault is removed from `roster` too.
+    """
 
     roster: Roster
     publish: Callable[[list[Progress]], None]
@@ -63,17 +68,19 @@ class Drafts:
         return self._jobs.get(request_id)
 
     def note_growth(self, job: Job) -> None:
-        """Note that an answer was read further: it may have begun, or be over."""
+        """Record that an answer has new text: it may have its first text, or be over."""
         self._begins = self._begins or job.answer.begins
         self._note_stop(job)
 
     def stopped(self) -> list[Job]:
-        """Return the jobs whose answer is over by its text: a stop string, or the guard's cut."""
+        """Return the jobs whose answer is over because of a stop string or the guard."""
         return list(self._stopped.values())
 
     def finish(self, finished: Finished) -> None:
-        """End an answer, unless it was given up. What was held back is released, unless its deadline came before any
-        text was shown."""
+        """End an answer, unless it was given up. Text that was held back is released, unless the deadline came before
+        any text was
+        shown.
+        """
         job = self._jobs.pop(finished.sequence.request_id, None)
         if job is None:
             return
@@ -87,7 +94,7 @@ class Drafts:
             self._ended.append(Ended(job, finished))
 
     def release_unseen(self) -> list[Job]:
-        """Give up the answers that have no text yet, and return their jobs. None of them is written on."""
+        """Give up the answers without text and return their jobs. No more of them is computed."""
         unseen = [job for job in self if not job.answer.text]
         for job in unseen:
             del self._jobs[job.id]
@@ -97,7 +104,7 @@ class Drafts:
         return unseen
 
     def give_up(self, request_id: str, error: Exception) -> None:
-        """Give up an answer by a fault of our own: it ends as failed, with the text that it has."""
+        """End an answer as failed by an internal fault, with the text that it has."""
         caught("answer", error, request_id=request_id)
         job = self._jobs.pop(request_id, None)
         if job is None:
@@ -108,7 +115,7 @@ class Drafts:
         self._fail(job)
 
     def flush_due(self) -> bool:
-        """Flush if an answer has begun or ended, or the interval is over; return whether that was so."""
+        """Flush if an answer has its first text or has ended, or the interval is over; return whether it did."""
         due = bool(self._ended) or self._begins or monotonic_s() - self._flushed_s >= self.interval_s
         if due:
             self.flush()
@@ -120,7 +127,7 @@ class Drafts:
             self.flush()
 
     def flush(self) -> None:
-        """Publish all text and ends that are new. A fault of `publish` fails no answer that is being written."""
+        """Publish all new text and ends. An exception of `publish` fails no answer."""
         progress: list[Progress] = []
         for job in self:
             try:

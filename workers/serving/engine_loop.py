@@ -1,10 +1,10 @@
-"""The engine's loop: steps as long as there is something to compute.
+"""The engine's loop: run steps while there is something to compute.
 
     mail → sweep → plan a step → compute it → tokens to the answers → publish
 
-Its thread owns the engine, the scheduler and the answers being written; nothing else touches them until an answer has
-ended. New jobs, cancels and erasures lie in a mailbox that is emptied before each step, so they take effect within one.
-No step waits for the event loop, and no lock is needed: a deque's append and popleft are atomic.
+Its thread owns the engine, the scheduler and the answers being written; no other thread uses them until an answer has
+ended. New jobs, cancels and erasures go into a mailbox that is emptied before each step, so they take effect within one
+step. No step waits for the event loop, and no lock is needed: a deque's append and popleft are atomic.
 """
 
 from collections import deque
@@ -31,12 +31,12 @@ from workers.serving.engine_step import Keep, StepResult, count_step, learn_cost
 from workers.serving.engine_thread import EngineThread
 
 _OVERDUE: Final = 0.1
-"""A step that has taken this share of its limit says that the outlook before it is wrong."""
+"""When a step has taken this share of its limit, the outlook from before it is no longer valid."""
 
 
 @dataclass(slots=True)
 class StepWatch:
-    """Use as a context manager around each step. `limit_s`: a longer step is taken for one that never ends."""
+    """A context manager around each step. A step longer than `limit_s` counts as one that never ends."""
 
     limit_s: float
     _since_s: float | None = field(default=None, init=False)  # monotonic; None between steps
@@ -49,12 +49,12 @@ class StepWatch:
 
     @property
     def overdue(self) -> bool:
-        """Return whether the step takes much longer than steps do."""
+        """Return whether the step takes much longer than usual."""
         return self._passed_s >= self.limit_s * _OVERDUE
 
     @property
     def stuck(self) -> str | None:
-        """Return the error message of a step that does not end; None while steps end."""
+        """Return the error message for a step that does not end; None while steps end."""
         passed_s = self._passed_s
         if passed_s < self.limit_s:
             return None
@@ -62,13 +62,13 @@ class StepWatch:
 
     @property
     def _passed_s(self) -> float:
-        """Return the time since the step under way began."""
+        """Return the duration of the current step so far."""
         since_s = self._since_s
         return 0.0 if since_s is None else monotonic_s() - since_s
 
 
 _MAX_FAILURES = 3
-# A step takes a fraction of it; a longer one is not waited for when the process ends.
+# A step takes a fraction of this; at the process's end a longer one is not awaited.
 _LAST_STEP_S: Final = 5.0
 _MOST_STEPS: Final = 64
 _NOTHING: Final[Mapping[SessionKey, Tokens[int]]] = {}
@@ -78,13 +78,19 @@ _complete_time = metrics.step_time.labels("complete")
 
 
 class Release:
-    """Mail: answers without text are another worker's."""
+    """Mail: give up the answers without text, which another worker answers."""
 
 
 @dataclass(slots=True, kw_only=True)
 class EngineLoop:
-    """`computes`: its thread uses the engine. `keep` gets the KV of a sequence from a token on, after its end was
-    published; `changed` is called when the outlook has changed: both on the engine's thread."""
+    """Runs an engine.
+
+    Attributes:
+        keep: receives a sequence's KV from a token on, after its end was published; called on the engine's thread.
+        watch: watches the duration of steps.
+        changed: called on the engine's thread when the outlook has changed.
+        computes: the thread is using the engine.
+    """
 
     engine: Engine
     scheduler: Scheduler
@@ -103,10 +109,10 @@ class EngineLoop:
     _outlook: LatestOutlook = field(default_factory=LatestOutlook, init=False)
     _steps: list[tuple[Step, StepResult, float, float]] = field(default_factory=list, init=False)
 
-    # --- from any thread
+    # --- called from any thread
 
     async def serve(self) -> None:
-        """Compute on a thread of its own until cancelled. Raises what `run` does."""
+        """Compute on a separate thread until cancelled. Raises what `run` raises."""
         thread, self.computes = EngineThread(self.run), True
         try:
             await thread.ended()
@@ -116,7 +122,7 @@ class EngineLoop:
                 self.computes = not await thread.wait(_LAST_STEP_S)
 
     def stop(self) -> None:
-        """Have `run` return after its step."""
+        """Make `run` return after its current step."""
         self._stopped = True
         self._wake.set()
 
@@ -129,22 +135,22 @@ class EngineLoop:
         self._wake.set()
 
     def release_unseen(self) -> None:
-        """Give up every answer that has no text when the next step begins."""
+        """Give up every answer without text at the beginning of the next step."""
         self._mail.append(Release())
         self._wake.set()
 
     def forget(self, session: SessionKey) -> None:
-        """Forget a conversation that was erased: nothing that a slot holds of it is used again."""
+        """Forget an erased conversation: its KV in a slot is not used again."""
         self._mail.append(session)
         self._wake.set()
 
     def standing(self, session: SessionKey) -> Tokens[int]:
-        """Return the tokens of a conversation whose KV a slot still holds, while no mail may have it overwritten."""
+        """Return the tokens of a conversation whose KV is still in a slot; none if queued mail might overwrite it."""
         return () if self._mail else self._standing.get(session, ())
 
     @property
     def outlook(self) -> Outlook | None:
-        """Return what a request that came now could expect, as of a moment ago; None while a step is overdue."""
+        """Return what a new request could expect, as of a moment ago; None while a step is overdue."""
         return None if self.watch.overdue else self._outlook.value
 
     def stuck(self) -> str | None:
@@ -153,11 +159,15 @@ class EngineLoop:
 
     missing = stuck  # for `/ready`
 
-    # --- on the engine's thread
+    # --- called on the engine's thread
 
     def run(self) -> None:
-        """Run until `stop`. Raises `EngineError` when the engine keeps failing, without an answer in between, and
-        whatever else does."""
+        """Run until `stop`.
+
+        Raises:
+            EngineError: the engine failed repeatedly without completing an answer in between.
+            Exception: any other exception that occurs repeatedly.
+        """
         while not self._stopped:
             if not self.turn():
                 wake_unix_ms = self.scheduler.wake_unix_ms()
@@ -165,7 +175,8 @@ class EngineLoop:
                 self._wake.clear()
 
     def turn(self) -> bool:
-        """Plan a step, compute it, complete it; False where there is nothing to compute. Raises what keeps failing."""
+        """Plan, compute and complete a step; return False if there is nothing to compute. Raises an exception that
+        repeats."""
         with self.watch:
             try:
                 begun_s = monotonic_s()
@@ -181,18 +192,18 @@ class EngineLoop:
                 self._steps.append((step, result, planned_s - begun_s, monotonic_s() - computed_s))
                 if published or len(self._steps) == _MOST_STEPS:
                     self._count_steps()
-            except Exception as error:  # noqa: BLE001 - counted and logged; whose fault it is nobody can tell
+            except Exception as error:  # noqa: BLE001 - counted and logged; it is unknown which sequence caused it
                 self._fail(error)
             return True
 
     def _next_step(self) -> Step | None:
-        """Read the mail, take out what is cancelled, too late or given up, and plan."""
+        """Read the mail, remove what is cancelled, too late or given up, and plan a step."""
         now = now_unix_ms()
         while self._mail:
             mail = self._mail.popleft()
             try:
                 self._read(mail, now)
-            except Exception as error:  # noqa: BLE001 - counted and logged; the others' mail is read
+            except Exception as error:  # noqa: BLE001 - counted and logged; the rest of the mail is read
                 self.drafts.give_up(mail.id if isinstance(mail, Job) else "", error)
         for finished in self.scheduler.sweep(now):
             self.drafts.finish(finished)
@@ -200,7 +211,7 @@ class EngineLoop:
         step = self.scheduler.next_step(now)
         self._standing = self.scheduler.standing() if step is None else _NOTHING
         load = self.scheduler.num_waiting, self.scheduler.num_running
-        if load != self._load:  # of several versions the sum is shown
+        if load != self._load:  # the metric is the sum over several versions
             metrics.load.labels("waiting").inc(load[0] - self._load[0])
             metrics.load.labels("used").inc(load[1] - self._load[1])
             self._load = load
@@ -221,8 +232,11 @@ class EngineLoop:
             self.scheduler.cancel(mail)
 
     def _count_steps(self) -> None:
-        """Count the last steps and learn from them. Right after a step, whose weights have filled the caches, each
-        would cost three times as much as all of them together."""
+        """Record metrics and costs of the last steps.
+
+        Right after a step, whose weights have filled the caches, each would cost three times as much as all of them
+        together.
+        """
         steps, self._steps = self._steps, []
         with contained("task"):
             for step, result, schedule_s, complete_s in steps:
@@ -232,7 +246,7 @@ class EngineLoop:
                 learn_costs(self.costs, step, result)
 
     def _complete(self, step: Step, result: StepResult) -> bool:
-        """Give the sampled tokens to their answers, and publish what is due; return whether something was."""
+        """Add the sampled tokens to their answers and publish what is due; return whether anything was."""
         spoiled = self.scheduler.rows_in(result.spoiled)
         events = self.scheduler.complete(step, result.prefill_tokens, result.decode_tokens, now_unix_ms())
         for sequence in spoiled:
@@ -251,20 +265,23 @@ class EngineLoop:
     def _apply(self, event: Token | Finished) -> None:
         job = self.drafts.get(event.sequence.request_id)
         if job is None:
-            return  # given up at an earlier event of this step
+            return  # given up by an earlier event of this step
         if isinstance(event, Token):
             if job.answer.add(event.token_id):
                 self.drafts.note_growth(job)
                 if job.sequence.shown_unix_ms is None and job.answer.text:
                     self.scheduler.shown(job.sequence, now_unix_ms())
             return
-        self._failures = 0  # an answer came to its own end: the device works
-        # The last token allowed may also complete a stop string, or a circle that the guard cuts.
+        self._failures = 0  # an answer completed, so the device works
+        # The last allowed token may also complete a stop string, or a repetition that the guard cuts.
         self.drafts.finish(Finished(job.sequence, "completed", "stop") if job.answer.stopped else event)
 
     def _fail(self, error: Exception) -> None:
-        """Fail what the device holds: the device failed, or code that serves all sequences. What stands in the slots
-        ends, what waits gets its turn. Raises what has failed too often."""
+        """Fail the sequences in the slots after an error of the device or of shared code; waiting ones will run.
+
+        Raises:
+            Exception: the error, if it has occurred too often.
+        """
         self._failures += 1
         known = isinstance(error, EngineError)
         if not known:

@@ -1,5 +1,7 @@
-"""One step of the engine: transfers of KV, then decode and prefill, in one call where it mixes; counted, and learned
-from. On the engine's thread."""
+"""Run one step of the engine: KV transfers, then decode and prefill, in one call if the engine supports it.
+
+Also record its metrics and costs. Called on the engine's thread.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as Tokens
@@ -30,9 +32,12 @@ Keep = Callable[[Sequence, int, NDArray[Any]], None]
 
 
 class StepResult(Struct, frozen=True, gc=False):
-    """The tokens that the engine sampled, and the time of each part of the step: `mixed_s` where one call computed its
-    prompts, and its decode rows if there were any. In the `spoiled` slots KV that was to be there is not: nothing was
-    computed of their prompts."""
+    """The sampled tokens of a step, and the duration of its parts.
+
+    Attributes:
+        mixed_s: duration of a call that computed both prompts and decode rows.
+        spoiled: slots whose KV could not be imported; their prompts were not computed.
+    """
 
     prefill_tokens: list[int | None]
     decode_tokens: list[int]
@@ -44,11 +49,15 @@ class StepResult(Struct, frozen=True, gc=False):
 
 
 def keep_nothing(sequence: Sequence, start: int, values: NDArray[Any]) -> None:
-    """Without a cache nothing is exported."""
+    """Store no KV, because there is no cache."""
 
 
 def run_step(engine: Engine, step: Step, keep: Keep) -> StepResult:
-    """Compute a step: transfers, then decode and prefill, in one call where the engine mixes. Raises `EngineError`."""
+    """Run a step.
+
+    Raises:
+        EngineError: the device failed.
+    """
     start = monotonic_s()
     spoiled = transfer(engine, step.transfers, keep)
     chunks = step.prefill
@@ -74,9 +83,13 @@ def _compute(engine: Engine, rows: Tokens[DecodeRow], chunks: Tokens[PrefillChun
 
 
 def transfer(engine: Engine, transfers: Iterable[Transfer], keep: Keep) -> frozenset[int]:
-    """Carry out transfers in their order, and return the slots that lack what was to be imported: one that fails harms
-    no other. Exports go to `keep` immediately, as the conversation's next question may be on its way. Raises
-    `EngineError`."""
+    """Run transfers in order, and return the slots whose import failed; a failure affects no other slot.
+
+    Exports go to `keep` immediately, since the conversation's next question may already be on its way.
+
+    Raises:
+        EngineError: the device failed.
+    """
     spoiled: set[int] = set()
     for item in transfers:
         if isinstance(item, Move):
@@ -90,7 +103,7 @@ def transfer(engine: Engine, transfers: Iterable[Transfer], keep: Keep) -> froze
                 _export(engine, item, keep)
         except EngineError:
             raise
-        except Exception as error:  # noqa: BLE001 - counted and logged; the tokens are computed
+        except Exception as error:  # noqa: BLE001 - counted and logged; the tokens are computed instead
             caught("kv", error)
             metrics.kv_dropped.labels("internal").inc()
             if isinstance(item, Import):
@@ -104,7 +117,7 @@ def _export(engine: Engine, item: Export, keep: Keep) -> None:
 
 
 def learn_costs(costs: CostModel, step: Step, result: StepResult) -> None:
-    """Teach the cost model what the calls took, and observe that against what it had predicted."""
+    """Update the cost model with the duration of the calls, and record the ratio to its prediction."""
     for seconds, work in _calls(step, result):
         ratio = seconds * 1_000 / costs.observe(seconds * 1_000, work)
         if work.rows:
@@ -114,7 +127,7 @@ def learn_costs(costs: CostModel, step: Step, result: StepResult) -> None:
 
 
 def _calls(step: Step, result: StepResult) -> Iterator[tuple[float, Work]]:
-    """Give the time and the work of each call of a step."""
+    """Yield the duration and the work of each call of a step."""
     if result.mixed_s is not None:
         yield result.mixed_s, Work.of_mixed(step.prefill, step.decode)
         return
@@ -125,7 +138,7 @@ def _calls(step: Step, result: StepResult) -> Iterator[tuple[float, Work]]:
 
 
 def count_step(step: Step, result: StepResult, costs: CostModel) -> None:
-    """Count a step's tokens and the time of its parts; that of a mixed call is divided as the costs predict."""
+    """Record a step's tokens and the duration of its parts; that of a mixed call is divided in the predicted ratio."""
     prefill_s, decode_s = result.prefill_s, result.decode_s
     if result.mixed_s is not None:
         share = costs.decode_share(Work.of_mixed(step.prefill, step.decode))

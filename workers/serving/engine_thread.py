@@ -1,5 +1,4 @@
-"""The thread that the engine's loop runs on. It can be left behind: where a device or its driver hangs, a step never
-ends, and the process has to."""
+"""The thread of the engine's loop. The process can end without it, because with a hanging device a step never ends."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,8 +12,8 @@ T = TypeVar("T")
 
 
 class EngineThread(Generic[T]):
-    """A thread that runs an engine or loads its model. It is not an executor's: Python waits at its end for all of
-    theirs."""
+    """A thread that runs an engine or loads its model. Not from an executor, because Python joins those threads at
+    exit."""
 
     def __init__(self, run: Callable[[], T]) -> None:
         self._run = run
@@ -24,11 +23,11 @@ class EngineThread(Generic[T]):
         self._thread.start()
 
     async def ended(self) -> T:
-        """Wait until it has ended. Return what `run` returned, raise what it raised."""
+        """Wait for its end; return what `run` returned or raise what it raised."""
         return await asyncio.wrap_future(self._ended)
 
     async def wait(self, limit_s: float) -> bool:
-        """Wait `limit_s` at most for the thread to end. Return whether it has."""
+        """Wait at most `limit_s` for the thread's end; return whether it has ended."""
         await asyncio.to_thread(self._thread.join, limit_s)
         return not self._thread.is_alive()
 
@@ -42,6 +41,8 @@ class EngineThread(Generic[T]):
 
 
 def left_behind() -> bool:
-    """Return whether an engine's thread of this process still runs: its engine can be neither used nor closed, and what
-    the process does at its end, the runtimes' own clean-up for one, may wait for it for ever."""
+    """Return whether an engine's thread of this process still runs.
+
+    Its engine can neither be used nor closed, and the runtimes' cleanup at exit might wait for it forever.
+    """
     return _NAME in MACHINERY.get().names()

@@ -1,4 +1,4 @@
-"""The model versions that a worker has loaded, each with all that hangs on its model."""
+"""The model versions that a worker has loaded, each with the parts that depend on its model."""
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,8 +26,15 @@ Prepare = Callable[[Order, float], Awaitable[Job | ReplyDone]]
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Served:
-    """`revision` is the version's name. `prepare` makes a request a job that `engine_loop` computes; so many are being
-    prepared. `costs` are what `engine_loop` plans by. `encode` makes a text its tokens."""
+    """A loaded model version.
+
+    Attributes:
+        revision: its name.
+        costs: the costs by which `engine_loop` plans.
+        prepare: turns a request into a job for `engine_loop`.
+        encode: encodes a text as its tokens.
+        num_preparing: requests that are being prepared.
+    """
 
     revision: str
     model: LoadedModel | UpstreamModel
@@ -44,12 +51,12 @@ class Served:
         return self.model.info
 
     def start(self) -> None:
-        """Start what looks for kept KV; to be called before the first request is prepared."""
+        """Start the search for stored KV. Call it before the first request is prepared."""
         if self.kv is not None:
             self.kv.start()
 
     def erase(self, session: SessionKey, generation: int) -> None:
-        """Forget what is held of a conversation's earlier generations."""
+        """Forget a conversation's earlier generations."""
         contain_each(
             "record",
             lambda: self.engine_loop.forget(session),
@@ -59,7 +66,7 @@ class Served:
 
     @contextmanager
     def preparing(self) -> Iterator[None]:
-        """Hold the version while a request is made a job of it."""
+        """Keep the version loaded while a request is prepared."""
         self.num_preparing += 1
         try:
             yield
@@ -67,7 +74,7 @@ class Served:
             self.num_preparing -= 1
 
     def close(self) -> None:
-        """Write the KV that is to be kept, within a limit, and give back the engine's memory unless it hangs."""
+        """Write the KV that should be kept, within a limit, and free the engine's memory unless it hangs."""
         if self.kv is not None:
             self.kv.close()
         hangs = isinstance(self.engine_loop, EngineLoop) and self.engine_loop.computes
@@ -76,8 +83,10 @@ class Served:
 
 
 class LoadedVersions:
-    """The loaded versions by revision; owned by the event loop. One of them serves, from the first `serve` on. `epoch`
-    is that of the registry's state by which it does."""
+    """The loaded versions by revision, owned by the event loop. One of them serves after the first `serve`.
+
+    `epoch` is the registry's state that selected it.
+    """
 
     def __init__(self) -> None:
         self._loaded: dict[str, Served] = {}
@@ -95,28 +104,31 @@ class LoadedVersions:
 
     @property
     def serving(self) -> Served:
-        """Return the version that serves."""
+        """Return the serving version."""
         return self._loaded[self._serving]
 
     @property
     def revisions(self) -> tuple[Revision, ...]:
-        """Return those that have a name, the one that serves first."""
+        """Return the versions that have a name, the serving one first."""
         return tuple(name for name in (self._serving, *(self._loaded.keys() - {self._serving})) if name)
 
     def of(self, revision: Revision | None, epoch: int | None) -> Served | None:
-        """Return the version that a request names, or the one that serves where it names none. Return None where the
-        named one is not loaded, or was taken off by a later state of the registry than the request's."""
+        """Return the version that a request names, or the serving one if it names none.
+
+        Returns:
+            None if the named version is not loaded, or a later state of the registry than the request's has removed it.
+        """
         if revision is None or revision == self._serving:
             return self.serving
         return self._loaded.get(revision) if (epoch or 0) >= self.epoch else None
 
     def add(self, served: Served) -> None:
-        """Keep a version in addition to the one that serves."""
+        """Add a version that does not serve yet."""
         self._loaded[served.revision] = served
         metrics.loaded_versions.labels(served.revision).set(0)
 
     def serve(self, revision: str) -> None:
-        """Serve all later requests by a version."""
+        """Serve all later requests with this version."""
         for name in self._loaded:
             metrics.loaded_versions.labels(name).set(name == revision)
         self._serving = revision
@@ -126,7 +138,7 @@ class LoadedVersions:
         metrics.model_info.labels(info.model, revision, info.computed_by, version("replyline")).set(1)
 
     def remove(self, revision: str) -> Served:
-        """Return a version that does not serve, and know it no more."""
+        """Remove and return a version that does not serve."""
         metrics.loaded_versions.remove(revision)
         return self._loaded.pop(revision)
 

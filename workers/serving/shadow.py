@@ -1,7 +1,7 @@
-"""The end of a shadow's answer: it is compared with the one that the customer had, and goes to nobody.
+"""Compare a shadow's answer with the one that the customer got; it has no reader.
 
-A worker of the lane `shadow` has these in the places of its reply publisher, its history and its dead letters: what it
-computes is counted, and written down as an observation without a word of it.
+A worker of the lane `shadow` uses these in place of its reply publisher, history and dead letters: its answers are
+counted, and recorded as observations without their text.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _TOO_LATE: Final = frozenset({"deadline", "infeasible"})
 
 
 class NoReplies:
-    """A reply publisher that publishes nothing: each end is settled at once."""
+    """A reply publisher that publishes nothing and settles each end immediately."""
 
     def delta(self, target: Target, delta: ReplyDelta) -> None:
         """Publish no text."""
@@ -40,17 +40,17 @@ class NoReplies:
         settled()
 
     def forget(self, target: Target, request_id: str) -> None:
-        """Forget nothing: nothing was published."""
+        """Do nothing, since nothing was published."""
 
     async def watch(self) -> None:
         await asyncio.Event().wait()
 
     async def stop(self) -> None:
-        """Stop nothing."""
+        """Do nothing."""
 
 
 class NoLetters:
-    """Dead letters that are only logged: a letter would keep the customer's words."""
+    """Dead letters that are only logged, since a stored one would contain a customer's text."""
 
     async def put(self, record: Record, error: ProtocolError) -> None:
         log.warning("shadow_dropped", origin=origin_of(record), reason=error.code)
@@ -58,7 +58,7 @@ class NoLetters:
 
 @dataclass(slots=True, kw_only=True)
 class Shadow:
-    """`encode` turns a text into the tokens of the version that answered a job."""
+    """Compares shadows' answers. `encode` returns the encoder of the version that answered a job."""
 
     producer: Producer
     topics: TopicNames
@@ -66,7 +66,7 @@ class Shadow:
     _publishing: Tasks = field(default_factory=lambda: Tasks(task_failed))
 
     def end(self, job: Job, done: ReplyDone, now: float) -> None:
-        """Compare an answer that has ended, count it, and publish what came of it."""
+        """Compare an ended answer, count the result and publish it."""
         if job.erased or job.order.request.answered is None:
             return
         seen = self.observe(job, done, now)
@@ -81,7 +81,7 @@ class Shadow:
             self._publishing.start(self._publish(seen))
 
     def observe(self, job: Job, done: ReplyDone, now: float) -> Observation:
-        """Return how an answer ended; compared, where it has a text in time."""
+        """Return how an answer ended, with a comparison if it has text in time."""
         order, sequence, live = job.order, job.sequence, job.order.request.answered
         assert live is not None
         failed, missed = done.status == "failed", done.reason in _TOO_LATE

@@ -1,10 +1,10 @@
-"""Have upstreams answer: who is sent next, to which of them, and what comes back. On the event loop.
+"""Get answers from upstream servers: choose the next request and its upstream, and read the stream. On the event loop.
 
     add → roster (policy, deadlines) → choice of an upstream → stream of pieces → answer (guard) → report
 
-An upstream that fails is followed by the next, or by itself where it is back in time; where none is, the FAQ answers,
-as for any request that cannot be met. In the midst of a text the answer is written once more, as where a worker dies:
-it goes on where it begins with the same words, else it ends as incomplete. Leaving a stream has the upstream stop.
+If an upstream fails, the next one is tried, or the same one if it is back in time; without any, the FAQ answers, as for
+any request that cannot be met. If it fails in the middle of a text, the answer is generated again, as after a worker's
+death: it continues if it begins with the same words, else it ends as incomplete. Closing a stream stops the upstream.
 """
 
 import asyncio
@@ -33,21 +33,21 @@ from workers.schedule.streams import Paces, Streams
 from workers.serving.drafts import Drafts
 from workers.serving.upstream_stream import UpstreamStream
 
-# How often deadlines are checked while a request waits or runs.
+# interval for checking deadlines while a request waits or runs
 _TURN_S: Final = 0.02
 _IDLE_S: Final = 0.5
 _AGAIN_S: Final = 0.005
-# How long the usage is waited for after the last text.
+# maximum wait for the usage after the last text
 _TAIL_S: Final = 1.0
-# Of the time to the first text's deadline, how long one upstream is waited for while another could answer.
+# share of the time to the first-token deadline that one upstream gets while another could answer
 _PATIENCE: Final = 0.5
 _LEAST_PATIENCE_S: Final = 0.05
-# A request that upstreams break off is sent so often, as a record is delivered (docs/decisions/0025).
+# Maximum tries of a request that upstreams break off, as many as a record's deliveries (docs/decisions/0025).
 _MOST_TRIES: Final = 4
 _MOST_TOKEN_BYTES: Final = 32
 _PARSE_THOUGHTS: Final = (
-    "its model thinks within its text, which costs customers time: start vLLM or SGLang with --reasoning-parser, "
-    "llama-server with --reasoning-format deepseek, or turn thinking off"
+    "its model writes its thoughts into the text, which costs customers time: start vLLM or SGLang with "
+    "--reasoning-parser, llama-server with --reasoning-format deepseek, or turn thinking off"
 )
 _MOST_FRAME_TOKENS: Final = 64
 _PRIORITY_MS: Final = 10
@@ -57,9 +57,14 @@ _prompt_tokens, _output_tokens = metrics.tokens.labels("prompt"), metrics.tokens
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class UpstreamLoop:
-    """All is the event loop's. `model` is asked for; empty: the first that each upstream lists. `priority`: deadlines
-    are sent along. `promise_ms`: an upstream that gives no text for half of it is silent; a client that waits for less
-    time shows nothing of that."""
+    """Runs requests on upstreams; everything is on the event loop.
+
+    Attributes:
+        model: the model to ask for; empty for the first one that each upstream lists.
+        priority: send deadlines as priorities.
+        promise_ms: an upstream without text for half of this time is silent. A client with a shorter deadline is no
+            evidence.
+    """
 
     client: UpstreamClient
     choice: Choice
@@ -94,7 +99,7 @@ class UpstreamLoop:
         self._wake.set()
 
     def release_unseen(self) -> None:
-        """Give up every answer that has no text yet."""
+        """Give up every answer without text."""
         for job in self.drafts.release_unseen():
             stream = self._open.pop(job.id)
             if stream.task is not None:
@@ -102,19 +107,20 @@ class UpstreamLoop:
         self.drafts.flush()
 
     def forget(self, session: SessionKey) -> None:
-        """Forget a conversation that was erased."""
+        """Forget an erased conversation."""
         self.streams.forget(session)
 
     def stuck(self) -> str | None:
-        """Return None: what an upstream does ends one request, or waits for its probe; nothing hangs."""
+        """Return None: an upstream failure ends one request or waits for a probe; nothing can hang."""
         return None
 
     def missing(self) -> str | None:
-        """Return why no upstream can be used, for `/ready`: each is away, or refuses the form of every request."""
+        """Return why no upstream can be used, for `/ready`: each is unavailable, or rejects the form of every
+        request."""
         return self.choice.missing() or self.client.refusals.missing(self.choice.num_addresses)
 
     def standing(self, session: SessionKey) -> tuple[int, ...]:
-        """Return nothing: an upstream's cache is its own."""
+        """Return nothing, since upstreams cache KV themselves."""
         del session
         return ()
 
@@ -133,7 +139,7 @@ class UpstreamLoop:
             await self.client.close()
 
     def turn(self, now: float) -> None:
-        """Take out who leaves, send who comes next, probe who may be back, and say what is expected."""
+        """End requests that must end, send the next ones, probe upstreams that may be back, and update the outlook."""
         for finished in self.streams.sweep(now):
             self._leave(finished)
         back_unix_ms = self.choice.back_unix_ms()
@@ -187,8 +193,13 @@ class UpstreamLoop:
         self._end(finished)
 
     async def _next_place(self, job: Job, tried: set[str]) -> str | None:
-        """Wait for a place at an upstream, before those who have not been sent at all; None where none is there in
-        time. Where text was shown nobody else can answer, so what is away is waited for."""
+        """Wait for a place at an upstream, with priority over requests that were never sent.
+
+        Returns:
+            None if there is none in time. After text was shown only the same text can continue it, so upstreams that
+            are
+            unavailable are awaited too.
+        """
         self._again += 1
         try:
             while (address := self.choice.pick(_conversation(job), besides=tried)) is None:
@@ -201,7 +212,11 @@ class UpstreamLoop:
             self._again -= 1
 
     async def _read(self, stream: UpstreamStream, address: str, *, last: bool) -> Finished:
-        """Return how an upstream's answer ended. Raises `UpstreamFailure`."""
+        """Return how an upstream's answer ended.
+
+        Raises:
+            UpstreamFailure: it failed.
+        """
         sequence, finish, now = stream.job.sequence, None, now_unix_ms()
         stream.sent(now, self._habits.get(address, "unknown"))
         left_s = (sequence.due_unix_ms - now) / 1_000
@@ -218,7 +233,7 @@ class UpstreamLoop:
         except TimeoutError:
             if finish is None:
                 cause: Cause = "silent" if self._is_silent(stream) else "short"
-                raise UpstreamFailure(cause, "no text within half of the time that there was") from None
+                raise UpstreamFailure(cause, "no text within half of the remaining time") from None
         except UpstreamFailure:
             if finish is None:
                 raise
@@ -241,8 +256,10 @@ class UpstreamLoop:
         return self.client.pieces(address, body)
 
     def _take(self, stream: UpstreamStream, address: str, piece: Piece, limit: asyncio.Timeout) -> Finished | None:
-        """Take a piece of text or of a thought, which ends no wait for text; return the end if it is to go no
-        further."""
+        """Handle a piece of text or thought; return the end if the answer is over.
+
+        A thought does not end the wait for text.
+        """
         if not piece.text and not piece.thinks:
             return None
         self.choice.heard(address, now_unix_ms())
@@ -251,7 +268,7 @@ class UpstreamLoop:
         return self._over(stream)
 
     def _grow(self, stream: UpstreamStream, text: str) -> bool:
-        """Add a piece of text, or of a thought; return whether any of it may be shown."""
+        """Add a piece of text or thought; return whether any of it may be shown."""
         sequence, now_s = stream.job.sequence, monotonic_s()
         rows, tokens = self.streams.num_running, len(sequence.prompt_ids)
         self.paces.heard(stream.pace, str(stream.address), now_s, prompt_tokens=tokens, rows=rows)
@@ -276,7 +293,7 @@ class UpstreamLoop:
         self.drafts.flush_due()
 
     def _end_thoughts(self, stream: UpstreamStream, address: str, *, whole: bool) -> None:
-        """Show what was held back and is no thought, and learn how the upstream marks one."""
+        """Show held-back text that is not a thought, and remember how the upstream marks thoughts."""
         thoughts = stream.thoughts
         if text := thoughts.finish(whole=whole):
             self._show(stream, text)
@@ -286,7 +303,7 @@ class UpstreamLoop:
             get_logger().warning("thoughts_left_out", upstream=address, action=_PARSE_THOUGHTS)
 
     def _over(self, stream: UpstreamStream) -> Finished | None:
-        """End an answer that a stop string, the guard or a limit ends before its upstream does."""
+        """End an answer early because of a stop string, the guard or a limit."""
         sequence = stream.job.sequence
         most = sequence.max_output_tokens
         if stream.job.answer.stopped:
@@ -320,10 +337,10 @@ class UpstreamLoop:
         self.streams.finish(sequence)
         return Finished(sequence, "completed", "stop")
 
-    # --- who leaves
+    # --- requests that end
 
     def _leave(self, finished: Finished) -> None:
-        """Have a stream that the roster has given up end."""
+        """End the stream of a request that the roster has ended."""
         stream = self._open[finished.sequence.request_id]
         stream.late = finished.reason == "deadline" and not finished.sequence.output_ids
         if stream.task is not None:
@@ -340,7 +357,7 @@ class UpstreamLoop:
         self._wake.set()
 
     def _is_silent(self, stream: UpstreamStream) -> bool:
-        """Return whether an upstream from which no text came has had the time that the shop promises."""
+        """Return whether an upstream without text has had the time that the shop promises."""
         deadline, waited_ms = stream.job.sequence.deadline, now_unix_ms() - stream.sent_unix_ms
         return deadline.promised is None and waited_ms >= self.promise_ms * _PATIENCE
 
@@ -383,7 +400,7 @@ class UpstreamLoop:
         self._wake.set()
 
     def _note(self, address: str, failure: UpstreamFailure | None) -> None:
-        """Log once that an upstream is away, and once that it is back."""
+        """Log once when an upstream becomes unavailable, and once when it is back."""
         away = self._away.setdefault(address, Availability(f"upstream {address}"))
         if not self.choice.is_open(address):
             away.up()

@@ -1,4 +1,4 @@
-"""One request at upstreams: what they wrote of it, and what of that may be shown."""
+"""One request's text from upstreams, and the part of it that may be shown."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -13,8 +13,15 @@ from workers.schedule.streams import Pace
 
 @dataclass(slots=True, eq=False)
 class UpstreamStream:
-    """A request: `address` is where it has a place, `sent_unix_ms` since when. `text` is what upstreams wrote of it,
-    `place` where the one that writes now is in it. `late`: nothing came by its deadline."""
+    """A request.
+
+    Attributes:
+        address: the upstream at which it has a place.
+        sent_unix_ms: when it was sent there.
+        text: the text that upstreams wrote for it.
+        place: the position of the current upstream's text in `text`.
+        late: nothing arrived by its deadline.
+    """
 
     job: Job
     task: asyncio.Task[None] | None = None
@@ -29,17 +36,21 @@ class UpstreamStream:
     thoughts: Thoughts = field(default_factory=Thoughts)
 
     def sent(self, now_unix_ms: float, habit: Habit) -> None:
-        """Note that it goes out, from its first word on."""
+        """Reset the state for sending it to an upstream."""
         self.thoughts = Thoughts(habit)
         self.sent_unix_ms, self.pace = now_unix_ms, Pace(monotonic_s())
         self.place, self.num_bytes, self.usage = 0, 0, None
 
     def new_text(self, text: str) -> str:
-        """Return what is new in a piece of a text that may have been written before. Raises `UpstreamFailure`."""
+        """Return the new part of a piece of text, which may repeat text written before.
+
+        Raises:
+            UpstreamFailure: it differs from the text written before.
+        """
         begin, self.place = self.place, self.place + len(text)
         known = self.text[begin : self.place]
         if not text.startswith(known):
-            raise UpstreamFailure("other_words", "it does not write again the words that were shown")
+            raise UpstreamFailure("other_words", "it starts again with other words than were shown")
         new = text[len(known) :]
         self.text += new
         return new

@@ -1,9 +1,10 @@
-"""Ends a worker that stands still: its partitions are another's then, and whoever supervises it starts it again.
+"""End a worker that hangs, so that another gets its partitions and its supervisor restarts it.
 
-Before it serves, loading and measuring have limits of their own. A step that does not end is seen by the event loop,
-which leaves the group and ends the process. It looks twice: after the process was stopped for a while, a step that goes
-on is late once. Where the event loop itself does not run (native code that keeps the interpreter to itself), a timer
-ends it that needs neither.
+Before it serves, loading and measuring have their own limits. A step that does not end is noticed by the event loop,
+which leaves the group and ends the process. It checks twice, because after the process was suspended a normal step
+looks
+late once. If the event loop itself does not run, because native code holds the interpreter, a timer that needs neither
+ends the process.
 """
 
 import asyncio
@@ -15,22 +16,25 @@ from typing import Final
 from shared.errors import EngineError
 from shared.process.threads import MACHINERY
 
-# From the moment at which a step has taken too long until the process is gone.
+# from the detection of a hanging step to the process's end
 LEAVE_S: Final = 4.0
-LOAD_S: Final = 1_800.0  # a GPU's plans may be built meanwhile, which takes minutes
+LOAD_S: Final = 1_800.0  # a GPU's plans may have to be built, which takes minutes
 _LOOK_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Watchdog:
-    """`stuck` says what stands still, None where nothing does. `limit_s` is how long a step may take."""
+    """Watches the engine. `stuck` returns what hangs, or None. `limit_s` is the maximum duration of a step."""
 
     stuck: Callable[[], str | None]
     limit_s: float
 
     async def watch(self) -> None:
-        """Watch until cancelled. Raises `EngineError` once the engine stands still; from then on the process has
-        `LEAVE_S` left, whatever keeps it."""
+        """Watch until cancelled.
+
+        Raises:
+            EngineError: the engine hangs. The process then ends within `LEAVE_S`, whatever blocks it.
+        """
         late = False
         try:
             while (why := self.stuck()) is None or not late:
@@ -46,7 +50,8 @@ class Watchdog:
 
 @contextmanager
 def limited(seconds: float) -> Iterator[None]:
-    """End the process where what is done in it takes longer: before the engine serves, nobody else watches it."""
+    """End the process if the block takes longer. For the time before the engine serves, when nothing else watches
+    it."""
     end_within(seconds)
     try:
         yield
@@ -55,11 +60,13 @@ def limited(seconds: float) -> Iterator[None]:
 
 
 def end_within(seconds: float) -> None:
-    """Unless this is called again by then the process ends with status 1, and says on stderr where its threads stand:
-    functions and lines, no values."""
+    """End the process with status 1 after this time unless called again; stderr gets the stacks of its threads.
+
+    The stacks contain functions and lines, no values.
+    """
     MACHINERY.get().exit_after(seconds)
 
 
 def end_never() -> None:
-    """Take back what `end_within` said."""
+    """Cancel `end_within`."""
     MACHINERY.get().exit_never()

@@ -2,8 +2,8 @@
 
     intake → engine_loop (scheduler → engine → answer) → reply_publisher → offsets → commit
 
-The event loop owns the jobs from `accept` until their terminal event is acknowledged; in between, the engine's thread
-owns their answers.
+The event loop owns a job from `accept` until its terminal event is acknowledged; while the answer is computed, the
+engine's thread owns the answer.
 """
 
 import asyncio
@@ -32,8 +32,19 @@ _IDLE_POLL_S = 0.02
 
 
 class Worker:
-    """Each job is computed by the version in `versions` that prepared it. `replies` is the gateways' own topic.
-    `released` is called with jobs that are given up (`release_unseen`)."""
+    """Answers requests; each job is computed by the version that prepared it.
+
+    Args:
+        versions: the loaded versions.
+        answers: the open answers.
+        history: the conversations' turns.
+        replies: the gateways' own reply topic.
+        max_waiting: requests read ahead.
+        released: called with jobs that are given up (`release_unseen`).
+        tracer: adds times to terminal events.
+        shadow: compares answers, in a shadow's worker.
+        centre: answers questions that this edge is unsure of.
+    """
 
     def __init__(
         self,
@@ -65,8 +76,8 @@ class Worker:
     # --- requests, cancels, erasures
 
     def accept(self, job: Job, *, cancelled: bool = False) -> None:
-        """Have a request computed; one that the model is not asked for is answered at once. `cancelled`: nobody waits
-        for it any more."""
+        """Compute a request; one that does not need the model is answered immediately. `cancelled`: it was already
+        cancelled."""
         sequence, job.withdrawn = job.sequence, cancelled
         if self._erasures.erased(job.session, job.order.generation, now_unix_ms()):
             job.erased = True
@@ -86,12 +97,11 @@ class Worker:
             self._answers.readers.fail(job)
 
     def _answer_decided(self, job: Job) -> None:
-        """Answer what the model is not asked for."""
+        """Answer a request that does not need the model."""
         self.publish([Ended(job, ended_at_once(job, cancelled=job.withdrawn, now_unix_ms=now_unix_ms()))])
 
     def cancel(self, cancel: Cancel) -> bool:
-        """Have an answer end before the next step, unless others still wait for it; False where none is being
-        written."""
+        """End an answer before the next step, unless it has other readers; return False if there is no such answer."""
         job = self._answers.cancel(cancel)
         if job is None or not job.withdrawn:
             return job is not None
@@ -100,13 +110,13 @@ class Worker:
         return True
 
     def release_unseen(self) -> None:
-        """Give up the answers that have no text yet, before their next steps; `released` is called with each."""
+        """Give up the answers without text before their next step; `released` is called with each job."""
         for served in self._versions:
             served.engine_loop.release_unseen()
 
     def erase(self, erase: Erase) -> None:
-        """Forget what this process holds of a conversation's earlier generations; what is being prepared of them is
-        forgotten when it is accepted."""
+        """Forget a conversation's earlier generations; requests that are being prepared are forgotten when they are
+        accepted."""
         session, generation = SessionKey(erase.tenant, erase.session_id), erase.generation
         self._erasures.add(session, generation, now_unix_ms())
         contain_each(
@@ -118,14 +128,18 @@ class Worker:
 
     @property
     def idle(self) -> bool:
-        """Return whether nobody waits for an answer that is still to come: an engine that is gone or hangs gives no
-        more."""
+        """Return whether no reader waits for an answer that can still come. An engine that has stopped or hangs
+        gives none."""
         return self._answers.idle(only_ended=self._engine_gone or self._versions.stuck() is not None)
 
     # --- the engine's thread
 
     async def compute(self, served: Served) -> None:
-        """Compute by a version until cancelled. Raises `EngineError` when its engine keeps failing."""
+        """Compute with a version until cancelled.
+
+        Raises:
+            EngineError: its engine failed repeatedly.
+        """
         self._loop = asyncio.get_running_loop()
         try:
             await served.engine_loop.serve()
@@ -133,18 +147,20 @@ class Worker:
             self._engine_gone = self._engine_gone or served in self._versions
 
     def publish_soon(self, progress: list[Progress]) -> None:
-        """Publish new text and ends; from any thread."""
+        """Publish new text and ends; callable from any thread."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.publish, progress)
 
     def note_outlook(self) -> None:
-        """Note that an engine's outlook has changed; from any thread."""
+        """Record that an engine's outlook has changed; callable from any thread."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.outlook_changed.set)
 
     def publish(self, progress: list[Progress]) -> None:
-        """Publish new text and ends; on the event loop. A fault in one answer's end fails that answer; text that could
-        not be published comes with its end."""
+        """Publish new text and ends, on the event loop.
+
+        A fault in an answer's end fails that answer; text that could not be published comes with its end.
+        """
         for item in progress:
             with contained("answer", request_id=item.job.id) as publishing:
                 if isinstance(item, Ended):
@@ -166,7 +182,8 @@ class Worker:
         with contained("answer", request_id=job.id):
             traced = self._tracer.traced(job, done, now)
         with contained("history", request_id=job.id):
-            self._remember(job, done)  # before its end: a question asked after that finds it, whatever is killed
+            # before its end is published, so that the next question finds it even if this process is killed
+            self._remember(job, done)
         self._answers.readers.publish_end(job, traced, job.answer.pop_delta())
         contain_each(
             "answer",
@@ -176,14 +193,14 @@ class Worker:
         )
 
     def _count(self, job: Job, finished: Finished, done: ReplyDone, now: float) -> None:
-        """Count an answer that has ended; a shadow's is compared instead."""
+        """Count an ended answer; a shadow's is compared instead."""
         if self._shadow is None:
             count_end(job, finished, done, now)
         else:
             self._shadow.end(job, done, now)
 
     def _release(self, job: Job) -> None:
-        """Give up a job; where nobody waits for it any more it ends."""
+        """Give up a job; a withdrawn one ends."""
         if job.withdrawn:
             self._end(job, Finished(job.sequence, "cancelled", "client"))
             return
@@ -199,17 +216,17 @@ class Worker:
 
     @property
     def suspects(self) -> list[tuple[Partition, int]]:
-        """Return the records of the sequences in the slots of an engine that hangs: one of them may be the cause."""
+        """Return the records of the sequences in a hanging engine's slots, one of which may be the cause."""
         stuck = {served.revision for served in self._versions if served.engine_loop.stuck() is not None}
         running = (Phase.PREFILL, Phase.DECODE)
         jobs = [job for job in self._answers.jobs if job.revision in stuck and job.sequence.phase in running]
         return [origin for job in jobs for origin in job.origins]
 
     async def drain(self, limit_s: float | None) -> int:
-        """Wait for what is in flight; returns how many answers were left unfinished."""
+        """Wait for the answers in flight; return how many were left unfinished."""
         try:
             async with asyncio.timeout(limit_s):
-                while not self.idle:  # noqa: ASYNC110 - asked once in a process's life
+                while not self.idle:  # noqa: ASYNC110 - runs once in a process's life
                     await asyncio.sleep(_IDLE_POLL_S)
         except TimeoutError:
             pass

@@ -1,4 +1,4 @@
-"""Count and log an answer that has ended."""
+"""Count and log an ended answer."""
 
 from typing import Final, get_args
 
@@ -13,7 +13,7 @@ from workers.telemetry.outcome import Outcome, outcome_of
 
 log = get_logger()
 
-# Each is shown as 0 before the first: a rate begins there.
+# create each with 0, since a rate needs a first value
 _OUTCOMES: Final = {outcome: metrics.outcomes.labels(outcome) for outcome in get_args(Outcome)}
 
 

@@ -1,7 +1,7 @@
-"""Name what came of a request at this worker, as its operator wants to know: pure.
+"""Name a request's outcome at this worker from the operator's view. Pure.
 
-How an answer ended says who ended it. A gateway that has given the fallback at the deadline cancels at the worker; by
-the worker's own books the customer went away. Here the deadline decides.
+An answer's status says who ended it: a gateway that sent the fallback at the deadline cancels at the worker, which then
+sees a cancel by the client. Here the deadline decides.
 """
 
 from typing import Literal
@@ -12,9 +12,14 @@ Outcome = Literal["kept", "missed", "failed", "withdrawn"]
 
 
 def outcome_of(finished: Finished, now_unix_ms: float) -> Outcome:
-    """`kept`: the answer ended by itself, begun in time. `missed`: its first text came late, or it was cut by its
-    deadline or given up. `failed`: the engine did. `withdrawn`: its client cancelled it in time, or asked for a sooner
-    deadline than the shop promises and it was missed."""
+    """Return the outcome.
+
+    `kept`: the answer began in time and ended normally. `missed`: its first text was late, or it was cut at its
+    deadline or
+    given up. `failed`: the engine failed. `withdrawn`: the client cancelled it in time, or missed only a deadline that
+    is
+    earlier than the shop's promise.
+    """
     sequence = finished.sequence
     if finished.status == "failed":
         return "failed"
@@ -23,7 +28,7 @@ def outcome_of(finished: Finished, now_unix_ms: float) -> Outcome:
         return missed
     first = sequence.shown_unix_ms
     if first is None and sequence.output_ids and finished.status == "completed":
-        first = now_unix_ms  # it was held back until its end
+        first = now_unix_ms  # its text was held back until its end
     if first is not None and first > sequence.deadline.first_token_unix_ms:
         return missed
     if finished.status == "cancelled":

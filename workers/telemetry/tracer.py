@@ -1,5 +1,4 @@
-"""A worker's part in the traces of its requests: its times go with the terminal event, and whoever asked makes the
-trace."""
+"""Add a worker's times to its terminal events; the gateway builds the trace from them."""
 
 from dataclasses import dataclass
 
@@ -17,7 +16,7 @@ class Tracer:
     worker_id: str = ""
 
     def traced(self, job: Job, done: ReplyDone, now_unix_ms: float) -> ReplyDone:
-        """Return the terminal event with this worker's times, where the request's trace is recorded."""
+        """Return the terminal event, with this worker's times if the request's trace is recorded."""
         if not is_sampled(job.order.request.traceparent):
             return done
         times = shifted(times_of(job, self.worker_id, now_unix_ms), job.order.clock_ms)

@@ -1,4 +1,4 @@
-"""The scheduler as a worker has it: its policy is goodput, with the window and the reserve that are set."""
+"""Build the worker's scheduler, with the goodput policy and the configured window and reserve."""
 
 from shared.settings import WindowKind
 from workers.schedule.goodput.goodput import Goodput
@@ -17,12 +17,12 @@ def build_scheduler(
     window: Window | None = None,
     long_share: float = 0.0,
 ) -> Scheduler:
-    """Return the scheduler. `long_share` of the slots are kept for long requests."""
+    """Return the scheduler. `long_share`: the share of slots reserved for long requests."""
     reserve = Reserve.of(long_share, limits.num_slots)
     policy = Goodput(costs, lengths, num_slots=limits.num_slots, window=window, reserve=reserve)
     return Scheduler(limits, policy, costs=costs, lengths=lengths)
 
 
 def make_window(kind: WindowKind, limits: SchedulerLimits) -> Window | None:
-    """Return the window that is set; None: nobody is ever held."""
+    """Return the configured window; None if requests are never delayed."""
     return Window(limits.max_prefill_rows, limits.prefill_chunk_tokens) if kind == "adaptive" else None

@@ -1,9 +1,9 @@
-"""Decide how dear a request may be while not all can be served: the dearer ones are not kept waiting for what others
-need.
+"""Decide how much a request may cost while not all requests can be served.
 
-A plan knows those who wait, not those who will come. What came lately tells: where only a share of the work offered can
-be served it had better be the cheapest of it, and the cost up to which the cheapest make up that share is the bar. A
-class that has less than its floor is measured against its own requests, for beside others' they are all too dear.
+A plan knows the waiting requests, not future ones, so recent requests stand in for those: if only a share of the
+offered
+work can be served, it should be the cheapest share, and the highest cost in it is the bar. A class below its floor is
+compared with its own requests only, since next to other classes' they may all be too expensive.
 """
 
 from collections import deque
@@ -12,15 +12,15 @@ from typing import Final
 
 from workers.schedule.goodput.queue import Item
 
-_MEMORY: Final = 100  # requests; before so many have come there is no bar
-_HEADROOM: Final = 1.05  # a plan is to have a choice still
+_MEMORY: Final = 100  # requests; there is no bar before this many have come
+_HEADROOM: Final = 1.05  # leaves a plan some choice
 
 _Lately = deque[tuple[float, float]]
-"""Cost for value and cost of the newest requests."""
+"""Cost for value, and cost, of the newest requests."""
 
 
 class Bars:
-    """Learns from each item that comes."""
+    """The bars; each offered item updates them."""
 
     def __init__(self) -> None:
         self._all: _Lately = deque(maxlen=_MEMORY)
@@ -32,8 +32,13 @@ class Bars:
             lately.append((item.dearness, item.cost_ms))
 
     def over(self, items: Iterable[Item], served_share: float, floors: set[str]) -> list[Item]:
-        """Return the `items` that are above the bar, where a share of the work is served; `floors`: the classes
-        that have less than theirs."""
+        """Return the items above the bar.
+
+        Args:
+            items: the items to compare.
+            served_share: the share of the offered work that is served.
+            floors: the classes that are below their floor.
+        """
         share = _HEADROOM * served_share
         most = _bar(self._all, share)
         bars = {bucket: max(most, _bar(self._classes[bucket], share)) for bucket in floors & self._classes.keys()}
@@ -41,7 +46,7 @@ class Bars:
 
 
 def _bar(lately: _Lately, share: float) -> float:
-    """Return the cost for value up to which the cheapest make up a share of the work."""
+    """Return the cost for value up to which the cheapest requests make up a share of the work."""
     if share >= 1 or len(lately) < _MEMORY:
         return float("inf")
     left_ms = share * sum([cost_ms for _, cost_ms in lately])

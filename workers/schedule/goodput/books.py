@@ -1,7 +1,7 @@
-"""Keep what classes and tenants were offered, keep and were served, and price what giving up one of theirs is worth.
+"""Account for the work that classes and tenants offer, keep waiting and get served, and price the requests to give up.
 
-Two floors bend value for cost: a class keeps at least half of its share of what is offered, and a tenant pays more for
-what exceeds its fair share.
+Two floors modify value for cost: a class keeps at least half of its share of the offered work, and a tenant's requests
+cost more while it exceeds its fair share.
 """
 
 from dataclasses import dataclass, field
@@ -15,8 +15,11 @@ _NOTHING_MS: Final = 0.001
 
 @dataclass(slots=True)
 class _Group:
-    """Machine time in milliseconds; `offered` and `served` halve every half-life, `kept` is what the `waiting` take.
-    `count` is of the requests offered, and halves with them."""
+    """Machine time of one class or tenant, in milliseconds.
+
+    `offered` and `served` halve in every half-life; `kept` is that of the `waiting` requests; `count` is the number of
+    requests offered, and also halves.
+    """
 
     offered_ms: float = 0.0
     served_ms: float = 0.0
@@ -27,13 +30,13 @@ class _Group:
 
 @dataclass(slots=True)
 class Shares:
-    """Groups are classes or tenants."""
+    """Machine time by group; groups are classes or tenants."""
 
     _groups: dict[str, _Group] = field(default_factory=dict)
     _decayed_unix_ms: float = float("-inf")
 
     def offer(self, group: str, cost_ms: float, now_unix_ms: float) -> None:
-        """Note that a request came and waits until `release`."""
+        """Record a request that arrived and waits until `release`."""
         self._decay(now_unix_ms)
         books = self._groups.setdefault(group, _Group())
         books.offered_ms += cost_ms
@@ -42,29 +45,29 @@ class Shares:
         books.waiting += 1
 
     def release(self, group: str, cost_ms: float) -> None:
-        """Note that a request of those that cost so much waits no longer."""
+        """Record that a request with this cost does not wait any more."""
         books = self._groups[group]
         books.waiting -= 1
-        books.kept_ms = books.kept_ms - cost_ms if books.waiting else 0.0  # sums of floats leave something over
+        books.kept_ms = books.kept_ms - cost_ms if books.waiting else 0.0  # sums of floats leave a remainder
 
     def serve(self, group: str, cost_ms: float) -> None:
         self._groups[group].served_ms += cost_ms
 
     def mean_cost(self, group: str) -> float | None:
-        """Milliseconds of machine time of a request of the group, lately."""
+        """Return the recent mean machine time of the group's requests, in milliseconds."""
         books = self._groups.get(group)
         return books.offered_ms / books.count if books is not None and books.count > 0 else None
 
     @property
     def served_share(self) -> float:
-        """Return the served share of what was offered and does not wait, 0 to 1; 1 where nothing is settled yet."""
+        """Return the served share of the offered work that no longer waits, 0 to 1; 1 if there is none."""
         groups = self._groups.values()
         settled_ms = sum([books.offered_ms - books.kept_ms for books in groups])
         served_ms = sum([books.served_ms for books in groups])
         return served_ms / settled_ms if settled_ms > served_ms else 1.0
 
     def at_floor(self, floor: float, now_unix_ms: float) -> set[str]:
-        """Return the groups that were served less than `floor` of their share of what was offered."""
+        """Return the groups that got less than `floor` of their share of the offered work."""
         self._decay(now_unix_ms)
         offered = sum([books.offered_ms for books in self._groups.values()])
         served = sum([books.served_ms for books in self._groups.values()])
@@ -77,7 +80,7 @@ class Shares:
         }
 
     def excess(self, now_unix_ms: float) -> dict[str, float]:
-        """Return how many times its fair share each group has that has more: equal shares, of those who ask."""
+        """Return by how many times each group exceeds its fair share, which is equal for all groups with requests."""
         if len(self._groups) <= 1:
             return {}
         self._decay(now_unix_ms)
@@ -86,11 +89,11 @@ class Shares:
         return {name: ms / fair for name, ms in has.items() if fair and ms > fair}
 
     def _decay(self, now_unix_ms: float) -> None:
-        """Once a tenth of a half-life; groups that have nothing left are forgotten."""
+        """Halve the sums, at most once in a tenth of a half-life, and forget groups without remaining work."""
         since_ms = now_unix_ms - self._decayed_unix_ms
         if 0 <= since_ms < _HALF_LIFE_MS / 10:
             return
-        since_ms = max(since_ms, 0.0)  # the clock was put back, and says nothing about how long ago that was
+        since_ms = max(since_ms, 0.0)  # the clock was set back, so the elapsed time is unknown
         factor = 0.5 ** (since_ms / _HALF_LIFE_MS)
         self._decayed_unix_ms = now_unix_ms
         for name, books in list(self._groups.items()):
@@ -101,14 +104,18 @@ class Shares:
                 del self._groups[name]
 
 
-# Half of its share of all that the machine could do is what a class is promised: somewhat more of what it does.
+# Promises a class half of its share of what the machine could do, which is somewhat more of what it actually does.
 _CLASS_FLOOR: Final = 0.58
 _AT_FLOOR: Final = 1e-6
 
 
 class Books:
-    """Learns of each item when it comes, when it is served, and when it leaves without. The classes' books leave out
-    requests whose client asks for less time than the shop promises: what of theirs is not served is no shortage."""
+    """The accounts of classes and tenants.
+
+    The classes' accounts exclude requests whose client set an earlier deadline than the shop promises: not serving
+    those is
+    no sign of a shortage.
+    """
 
     def __init__(self) -> None:
         self._classes = Shares()
@@ -131,16 +138,16 @@ class Books:
         self._tenants.serve(item.sequence.session.tenant, item.cost_ms)
 
     def mean_cost_ms(self, bucket: str) -> float | None:
-        """Return the mean cost of a request of the class, lately."""
+        """Return the recent mean cost of a request of the class."""
         return self._classes.mean_cost(bucket)
 
     @property
     def served_share(self) -> float:
-        """Return how much was served lately of what was offered and does not wait."""
+        """Return the recently served share of the offered work that no longer waits."""
         return self._classes.served_share
 
     def at_floor(self, now_unix_ms: float) -> set[str]:
-        """Return the classes that have less than their floor."""
+        """Return the classes below their floor."""
         return self._classes.at_floor(_CLASS_FLOOR, now_unix_ms)
 
     def prices(self, now_unix_ms: float) -> "Prices":
@@ -148,7 +155,7 @@ class Books:
 
 
 class Prices:
-    """The prices of one moment: each item dropped changes the books, and with them the prices."""
+    """The prices at one moment. Each item dropped changes the accounts, and with them the prices."""
 
     __slots__ = ("_excess", "_floors")
 
@@ -157,7 +164,9 @@ class Prices:
         self._excess = excess
 
     def of(self, bucket: str, tenant: str, cost: float) -> float:
-        """Return the price of what costs so much for its value: more for a tenant with too much, next to nothing at a
-        class's floor."""
+        """Return the price of a request with this cost for its value.
+
+        It is higher for a tenant above its fair share, and nearly zero for a class below its floor.
+        """
         price = cost * self._excess.get(tenant, 1.0)
         return price * _AT_FLOOR if bucket in self._floors else price

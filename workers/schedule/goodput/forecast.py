@@ -1,4 +1,4 @@
-"""Forecast what sequences will take, by the cost model, the lengths of answers lately, and what runs."""
+"""Forecast the duration of sequences from the cost model, recent answers' lengths, and the running sequences."""
 
 import math
 from collections.abc import Collection
@@ -14,15 +14,15 @@ LIKELY: Final = 0.5
 AT_LEAST: Final = 0.05
 """Quantiles of an answer's length."""
 HELD: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.97)
-"""Quantiles of what is held back of an answer, as it may be planned with."""
+"""Quantiles of the number of held-back tokens, for planning."""
 
 _FORGET: Final = 0.98
-# No sentence is held for longer (`workers/answer/sentences.py`: 280 characters), be it of single letters.
+# The longest sentence that is held back (`workers/answer/sentences.py`: 280 characters), if every token is one letter.
 _MOST_HELD: Final = 280
 
 
 class Forecast:
-    """All times in milliseconds. Learns from each sequence that gets a slot."""
+    """Forecasts in milliseconds; each sequence that gets a slot updates it."""
 
     def __init__(self, costs: Costs, lengths: OutputLengths, *, num_slots: int) -> None:
         self._costs = costs
@@ -30,7 +30,7 @@ class Forecast:
         self._num_slots = num_slots
         self._num_items = 0
         self.held_quantile = HELD[-1]
-        # Means of those lately taken: what a full batch interleaves with its decode steps.
+        # Recent means of admitted sequences: the prefill work that a full batch has between its decode steps.
         self._prefill_ms, self._num_output, self._num_prompt = 0.0, 0.0, 0.0
         self._whole_ms = 0.0
 
@@ -65,26 +65,29 @@ class Forecast:
         )
 
     def prefill_ms(self, sequence: Sequence) -> float:
-        """Return the time of what is still to be computed of a sequence's prompt."""
+        """Return the duration of the rest of a sequence's prompt."""
         past = sequence.computed
         return self._costs.prefill_ms(len(sequence.prompt_ids) - past, past=past)
 
     def left(self, row: Sequence, quantile: float) -> int:
-        """Tokens that a running sequence has still to write."""
+        """Return the number of tokens that a running sequence still has to write."""
         written = len(row.output_ids)
         if row.output_hint is not None:
             return max(row.output_hint - written, 1)
         return self._lengths.remaining(row.bucket, written, row.max_output_tokens, quantile)
 
     def left_held(self, row: Sequence, quantile: float) -> int:
-        """Tokens until the first text of a running sequence is shown, that one included."""
+        """Return the number of tokens up to and including the one with which a running sequence's first text is
+        shown."""
         if not self._lengths.knows(SHOWN + row.bucket):
             return 1
         return self._lengths.remaining(SHOWN + row.bucket, len(row.output_ids), row.max_output_tokens, quantile)
 
     def slack_ms(self, rows: Collection[Sequence], now_unix_ms: float) -> float:
-        """Return for how long running `rows` may pause: until the first of them has to go on without a pause, to show
-        its text or to end in time. One that is too late for that in any case is left out."""
+        """Return how long running rows may pause before one of them risks its deadline for its first text or its end.
+
+        Rows that are already too late are left out.
+        """
         step_ms, bare_ms = self.step_ms(len(rows)), self.bare_step_ms(len(rows))
         slack_ms = math.inf
         for row in rows:
@@ -98,24 +101,28 @@ class Forecast:
         return slack_ms
 
     def step_ms(self, rows: int) -> float:
-        """Return the time from one token of a row to its next among `rows`: a decode step, and the prompts between.
-        After a row of `n` tokens another one's prompt is computed: `rows / n` prompts for each decode step."""
+        """Return the time from one token of a row to its next among `rows`: a decode step and the prompts in between.
+
+        After a row's `n` tokens another prompt is computed, so there are `rows / n` prompts for each decode step.
+        """
         rows = min(rows, self._num_slots)
         decode_ms = self._costs.decode_ms(rows, int(rows * (self._num_prompt + self._num_output / 2)))
         return decode_ms + (rows * self._prefill_ms / self._num_output if self._num_output else 0.0)
 
     def bare_step_ms(self, rows: int) -> float:
-        """Return a decode step of rows that hold nothing, without prompts between: it takes no less."""
+        """Return the minimum time of a decode step: rows with an empty context, and no prompts in between."""
         return self._costs.decode_ms(rows, 0)
 
     def releases(self, now_unix_ms: float, load: Load, step_ms: float, *, num_starts: int) -> tuple[list[float], float]:
-        """Return when each slot is free, as a heap, and when the prompts in slots are computed. If the free slots
-        suffice for all that are to start, running rows are left out."""
+        """Return when each slot is free, as a heap, and when the prompts in slots are computed.
+
+        If the free slots suffice for `num_starts` sequences, running rows are left out.
+        """
         free = [now_unix_ms] * load.free
         prompts = now_unix_ms
         enough = num_starts <= load.free
         remaining = self._lengths.remaining
-        for row in load.running:  # `left` without its call: sixty rows a plan
+        for row in load.running:  # `left` inlined: sixty rows for each plan
             prefilling = row.phase is Phase.PREFILL
             if prefilling:
                 prompts += self.prefill_ms(row)
@@ -129,12 +136,12 @@ class Forecast:
             ends = now_unix_ms + left * step_ms
             free.append(ends + (prompts - now_unix_ms) if prefilling else ends)
         heapify(free)
-        for _ in range(len(free) - load.num_slots):  # of more rows than are to run the first to end make way for none
+        for _ in range(len(free) - load.num_slots):  # if more rows run than should, the first ones to end free no slot
             heappop(free)
         return free, prompts
 
     def admitted(self, item: Item) -> None:
-        """Note that a sequence got a slot."""
+        """Record that a sequence got a slot."""
         num_prompt = len(item.sequence.prompt_ids)
         whole_ms = self._costs.prefill_ms(num_prompt)
         if not self._num_output:
@@ -148,7 +155,7 @@ class Forecast:
         self._whole_ms += new * (whole_ms - self._whole_ms)
 
     def num_held(self, bucket: str, quantile: float) -> int:
-        """Return how many tokens of an answer come before the one that its first text is shown with."""
+        """Return the number of an answer's tokens before the one with which its first text is shown."""
         key = SHOWN + bucket
         if not self._lengths.knows(key):
             return 0
@@ -166,15 +173,15 @@ class Forecast:
 
     @property
     def mean_prefill_ms(self) -> float:
-        """Return the mean time of a prompt lately; 0 before the first."""
+        """Return the recent mean duration of a prompt; 0 before the first."""
         return self._prefill_ms
 
     @property
     def mean_cold_ms(self) -> float:
-        """Return how much longer a prompt takes of which nothing is kept, on average."""
+        """Return by how much the mean prompt takes longer without stored KV."""
         return max(0.0, self._whole_ms - self._prefill_ms)
 
     @property
     def mean_cost_ms(self) -> float:
-        """A sequence's share of the machine in a full batch, lately; 0 before the first."""
+        """Return a sequence's recent mean share of the machine time of a full batch; 0 before the first."""
         return self._prefill_ms + self._num_output * self._costs.decode_ms(self._num_slots, 0) / self._num_slots

@@ -1,8 +1,10 @@
-"""The most answers within their deadlines: keep by value for cost, serve by deadline, give up the rest at once.
+"""The policy that maximises answers within their deadlines.
 
-The queue is in the order of the latest starts; `plan.py` says who stays in it, `bars.py` who does not come into it,
-`rows.py` how many run together. Who runs loses its slot only where its deadline is out of reach and somebody waits for
-it.
+It keeps requests by value for cost, serves them by deadline, and gives up the others immediately. The queue is sorted
+by
+latest start; `plan.py` decides which requests stay in it, `bars.py` which ones enter it, `rows.py` how many run
+together.
+A running request loses its slot only if it cannot meet its deadline and another one waits for the slot.
 """
 
 from collections.abc import Collection
@@ -23,15 +25,15 @@ from workers.schedule.policy import Costs, Load
 from workers.schedule.sequence import Phase, Sequence
 from workers.schedule.window import Window
 
-# A plan promises what holds when its predictions turn out so many times worse. The margin is learned: each answer that
-# was begun in vain widens it as much as fifteen that were not let it shrink.
+# A plan stays valid if durations exceed the predictions by this factor. It is learned: an answer that was begun in vain
+# increases it as much as fifteen others decrease it.
 _LEAST_MARGIN: Final = 1.1
 _MOST_MARGIN: Final = 1.3
 _MARGIN_MISSED: Final = 1.03
 _MARGIN_MET: Final = 0.998
 _PLAN_EVERY_MS: Final = 10.0
 _PLAN_MS_PER_WAITING: Final = 0.3
-# Of what is offered: while more is served than this, every slot may be used.
+# share of the offered work: while more is served, every slot may be used
 _PRESSED: Final = 0.95
 
 
@@ -55,7 +57,7 @@ class Goodput:
         self._queue = Queue()
         self._given_up: list[Sequence] = []
         self._margin = _LEAST_MARGIN
-        self._tried: set[str] = set()  # running without much hope, in slots that nobody else asked for
+        self._tried: set[str] = set()  # requests that run with little hope, in slots that no other one needs
         self._calm = False
         self._planned_unix_ms = float("-inf")
 
@@ -67,13 +69,14 @@ class Goodput:
         item = self._forecast.item(sequence)
         self._queue.add(item)
         self._books.offered(item, now_unix_ms)
-        if sequence.deadline.promised is None:  # what a client's sooner deadline bears says nothing of the others
+        # an earlier deadline set by a client says nothing about the other requests
+        if sequence.deadline.promised is None:
             self._bars.offered(item)
             self._rows.offered(item)
 
     def discard(self, sequence: Sequence) -> None:
         item = self._queue.remove(sequence.request_id)
-        if item is None:  # it was taken, or given up
+        if item is None:  # already admitted, or given up
             self._tried.discard(sequence.request_id)
         else:
             self._books.dropped(item)
@@ -88,8 +91,12 @@ class Goodput:
         self._margin = min(max(margin, _LEAST_MARGIN), _MOST_MARGIN)
 
     def admit(self, now_unix_ms: float, load: Load) -> Sequence | None:
-        """Return the sequence with the earliest latest start; one that has missed its own is given up with the next
-        sweep. None while held, and while enough run."""
+        """Return the sequence with the earliest latest start; one that has missed its own is given up in the next
+        sweep.
+
+        Returns:
+            None while the window holds requests back, and while enough sequences run.
+        """
         load = self._batch(load)
         if not load.free:
             return None
@@ -111,7 +118,8 @@ class Goodput:
         return None
 
     def wake_unix_ms(self) -> float | None:
-        """At once, where `admit` has given a sequence up: the next sweep says so. Else when the window closes."""
+        """Return 0 if `admit` has given a sequence up, so that the next sweep reports it; else when the window
+        closes."""
         if self._given_up:
             return 0.0
         return self._window.closes_unix_ms if self._window is not None and self._queue else None
@@ -123,7 +131,8 @@ class Goodput:
         return 0.0 if self._calm else float(sequence.due_unix_ms)
 
     def _held(self, window: Window, now_unix_ms: float, load: Load) -> bool:
-        """Return whether the waiting are held so that others can join them. Slack is less the margin and a step."""
+        """Return whether requests are held back so that others can join them. The slack excludes the margin and one
+        step."""
         queue = self._queue.items
         if not queue or window.closes_unix_ms is None:
             return False
@@ -144,14 +153,14 @@ class Goodput:
         )
 
     def _batch(self, load: Load) -> Load:
-        """Return the batch that runs, as if there were no more slots than are to be used."""
+        """Return the load of the running batch, limited to the slots that should be used."""
         return Load(min(self._num_rows, load.num_slots), load.running)
 
     def _spare(self, load: Load) -> bool:
-        """Return whether every waiting request has a free slot, and most of the machine is idle."""
+        """Return whether every waiting request has a free slot and most of the machine is idle."""
         return len(self._queue) <= load.free and 2 * len(load.running) < self._most_rows
 
-    # --- who is given up
+    # --- giving up
 
     def give_up(self, now_unix_ms: float, load: Load) -> list[Sequence]:
         if not self._queue and not self._given_up:
@@ -159,7 +168,7 @@ class Goodput:
             return []
         since_ms = now_unix_ms - self._planned_unix_ms
         every_ms = max(_PLAN_EVERY_MS, _PLAN_MS_PER_WAITING * len(self._queue))
-        # Before the last plan: the clock was put back, and says nothing about how long ago that was.
+        # A negative value means that the clock was set back, so the elapsed time is unknown.
         due, overdue = (not 0 <= since_ms < every_ms * times for times in (1, 5))
         if self._queue and due and (self._queue.has_new or overdue):
             self._planned_unix_ms = now_unix_ms
@@ -178,8 +187,8 @@ class Goodput:
         return waiting + lost(load.running, self._forecast, now_unix_ms, tried=self._tried)
 
     def _turn_away(self, now_unix_ms: float, load: Load) -> None:
-        """Reject new requests whose cost is above the bar. Reject none while more than a quarter of
-        the slots is free."""
+        """Reject new requests whose cost is above the bar. Reject none while more than a quarter of the slots are
+        free."""
         new = self._queue.take_new()
         if len(self._queue) <= load.free and 4 * load.free > load.num_slots:
             return
@@ -203,10 +212,10 @@ class Goodput:
         self._queue.replace(plan.kept, plan.given_up)
         self._given_up += [item.sequence for item in plan.given_up]
 
-    # --- what is expected
+    # --- outlook
 
     def outlook(self, now_unix_ms: float, load: Load) -> Outlook:
-        """Return the outlook of a request that came now, behind those that it would not displace."""
+        """Return the outlook for a request that arrives now, after the waiting requests that it would not displace."""
         forecast, queue, free_slots = self._forecast, self._queue.items, load.free
         load = self._batch(load)
         floors = self._books.at_floor(now_unix_ms)
@@ -243,8 +252,12 @@ class Goodput:
 def lost(
     rows: Collection[Sequence], forecast: Forecast, now_unix_ms: float, *, tried: Collection[str]
 ) -> list[Sequence]:
-    """Return the rows that lose their slot if another request waits for it: their deadline is out of reach even for a
-    short end and without another prompt between. The deadline of those `tried`, a bet, must be likely to be met."""
+    """Return the rows that lose their slot if another request waits for it.
+
+    They cannot meet their deadline even with a short end and without further prompts in between. Rows in `tried` are
+    bets,
+    and lose their slot unless they are likely to meet it.
+    """
     if not rows:
         return []
     alone_ms = forecast.bare_step_ms(1)

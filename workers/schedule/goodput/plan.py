@@ -1,10 +1,11 @@
-"""Decide which of the waiting are kept: Moore's and Hodgson's rule (J. M. Moore, Management Science 15, 1968) over
-slots.
+"""Decide which of the waiting requests are kept: the rule of Moore and Hodgson (J. M. Moore, Management Science 15,
+1968)
+applied to slots.
 
-In the order of their latest starts the waiting are planned over the slots as they will become free. Where one would
-start too late, whichever of those up to it cost the most for their value are given up until it would not. On one
-machine one is enough, and that keeps the most jobs; here it is over slots, with predicted costs, and what a class's
-floor keeps may take the place of several.
+The waiting requests are planned in the order of their latest starts, on the slots as they become free. If one would
+start too late, the planned requests with the highest cost for their value are given up until it would not. On one
+machine one is enough, and the rule keeps the most jobs; here there are several slots and predicted costs, and a request
+of a class below its floor may displace several.
 """
 
 import math
@@ -26,24 +27,30 @@ LONG: Final[Bucket] = "long"
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """`kept` slots are for the bucket `long` alone, which may have others too. Without them a crowd of short requests
-    fills every slot, and a long one, whose latest start is early, finds none. The others plan and start as if there
-    were fewer slots, by as many as no long one holds."""
+    """Slots reserved for the bucket `long`, which may use others too.
+
+    Without a reserve many short requests fill every slot, and a long one, whose latest start is early, finds none.
+    Other
+    requests plan and start as if there were fewer slots, by the number of reserved ones that no long request holds.
+    """
 
     kept: int = 0
 
     @classmethod
     def of(cls, share: float, num_slots: int) -> Self:
-        """Return the reserve that a share of the slots is: one slot at least, where there is to be any, and not all."""
+        """Return a reserve of a share of the slots: at least one slot if `share` is above 0, and never all."""
         return cls(min(max(1, math.floor(share * num_slots)), num_slots - 1) if share > 0 else 0)
 
     def unheld(self, running: Iterable[Sequence]) -> int:
-        """Return how many of the kept slots no long request holds."""
+        """Return how many of the reserved slots no long request holds."""
         return max(0, self.kept - sum([row.bucket == LONG for row in running])) if self.kept else 0
 
     def set_aside(self, free_unix_ms: list[float], running: Iterable[Sequence]) -> list[float]:
-        """Take from the heap of the times when slots are free the soonest of those that are for long ones alone, and
-        return them, ascending. One is left."""
+        """Remove from the heap of free times the earliest ones, which are reserved for long requests, and return them,
+        ascending.
+
+        At least one remains.
+        """
         num_aside = min(self.unheld(running), len(free_unix_ms) - 1)
         return [heappop(free_unix_ms) for _ in range(num_aside)]
 
@@ -52,7 +59,11 @@ _Heap = list[tuple[float, Item]]
 
 
 class Candidates:
-    """Prices differ by class and tenant alone, and change: within a class of a tenant the order is the costs'."""
+    """Requests that may be given up, ordered by price.
+
+    Prices differ only by class and tenant, and change over time; within a class of a tenant the order is that of the
+    costs.
+    """
 
     def __init__(self, items: Iterable[Item]) -> None:
         self._heaps: dict[tuple[str, str], _Heap] = {}
@@ -65,8 +76,7 @@ class Candidates:
         heappush(self._heap_of(item), (-item.dearness, item))
 
     def pop_dearer(self, item: Item, prices: Prices) -> Item | None:
-        """Take out the dearest, if it is no cheaper than `item`, which follows them all; of equal ones the first in
-        order."""
+        """Remove and return the most expensive request, if it is no cheaper than `item`; on a tie the first one."""
         most = prices.of(item.sequence.bucket, item.sequence.session.tenant, item.dearness)
         dearest: _Heap | None = None
         for (bucket, tenant), heap in self._heaps.items():
@@ -83,7 +93,7 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`kept` stays in the order of the queue; `given_up` is no longer in the books."""
+    """The result: `kept` in queue order; `given_up` requests have been removed from the accounts."""
 
     kept: list[Item]
     given_up: list[Item]
@@ -91,7 +101,7 @@ class Plan:
 
 @dataclass(slots=True)
 class _GivenUp:
-    """The requests that are given up so far; that brings the rest forward by `ahead_ms`."""
+    """The requests given up so far; they bring the others forward by `ahead_ms`."""
 
     books: Books
     now_unix_ms: float
@@ -103,8 +113,10 @@ class _GivenUp:
     ahead_ms: float = 0.0
 
     def make_room(self, item: Item, candidates: Candidates, free_unix_ms: float) -> float:
-        """Give up candidates until `item` is not late, or give up itself; return when it starts. `free_unix_ms`: when
-        it would have started with none given up."""
+        """Give up candidates until `item` is not late, or give up `item` itself; return when it starts.
+
+        `free_unix_ms` is when it would start if none were given up.
+        """
         in_vain = self._late(item, self.now_unix_ms)
         while self._late(item, start := max(free_unix_ms - self.ahead_ms, self.now_unix_ms)):
             dearer = None if in_vain else candidates.pop_dearer(item, self.books.prices(self.now_unix_ms))
@@ -132,14 +144,26 @@ def make_plan(
     spare: bool,
     reserve: Reserve = Reserve(),
 ) -> Plan:
-    """`queue` ascends. `margin`: how many times longer all may take than predicted. `spare`: see `Item.late`."""
+    """Return the plan for a queue in ascending order.
+
+    Args:
+        queue: the waiting requests.
+        books: the accounts of classes and tenants.
+        forecast: the predicted durations.
+        load: the running sequences.
+        now_unix_ms: the current time.
+        margin: the plan stays valid if everything takes this many times longer than predicted.
+        spare: there are slots to spare; see `Item.late`.
+        reserve: slots reserved for long requests.
+    """
     step_ms = forecast.step_ms(min(len(load.running) + len(queue), load.num_slots))
     slow_ms = step_ms * margin
     free_unix_ms, prompts_unix_ms = forecast.releases(now_unix_ms, load, step_ms, num_starts=len(queue))
-    aside_unix_ms, apart = reserve.set_aside(free_unix_ms, load.running), set[Item]()  # in slots kept for them
+    # `apart`: requests planned on the reserved slots
+    aside_unix_ms, apart = reserve.set_aside(free_unix_ms, load.running), set[Item]()
     given_up = _GivenUp(books, now_unix_ms, step_ms, load.num_slots, margin, spare)
     candidates: Candidates | None = None
-    for item in queue:  # `Item.late` and `max` without the calls: a thousand may wait
+    for item in queue:  # `Item.late` and `max` inlined: a thousand may wait
         slots = aside_unix_ms if aside_unix_ms and item.sequence.bucket == LONG else free_unix_ms
         free = slots[0] if slots[0] > prompts_unix_ms else prompts_unix_ms  # noqa: FURB136 - a call would cost more
         start = free - given_up.ahead_ms

@@ -1,4 +1,4 @@
-"""The waiting, in the order of their latest starts."""
+"""The waiting requests, sorted by their latest starts."""
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence as Places
@@ -12,10 +12,15 @@ from workers.schedule.sequence import Sequence
 
 @dataclass(slots=True, eq=False)
 class Item:
-    """`num_output` is what it is planned with, `likely_output` what it most likely writes, `least_output` what nearly
-    every answer has, for those that take nobody's place; `num_held` tokens come before the one that its first text is
-    shown with. `cost_ms` is its likely share of the machine in a full batch.
-    Items stand in the order of their latest starts, equal ones in that of `order`."""
+    """A waiting request; items are sorted by latest start, then by `order`.
+
+    Attributes:
+        num_held: tokens before the one with which its first text is shown.
+        num_output: the length for planning.
+        likely_output: the most likely length.
+        least_output: a length that nearly every answer reaches, for requests that displace no other.
+        cost_ms: its likely share of the machine time in a full batch.
+    """
 
     sequence: Sequence
     prefill_ms: float
@@ -42,14 +47,16 @@ class Item:
         return self.cost_ms / self.sequence.weight
 
     def slack_ms(self, now_unix_ms: float, step_ms: float) -> float:
-        """Return how much later than now it could start, if steps took so long."""
+        """Return by how much later than now it could start, given the duration of a step."""
         shown_ms = self.prefill_ms + self.num_held * step_ms
         whole_ms = self.prefill_ms + self.num_output * step_ms
         return min(self.first_token_unix_ms - shown_ms, self.deadline_unix_ms - whole_ms) - now_unix_ms
 
     def late(self, start_unix_ms: float, step_ms: float, margin: float, *, spare: bool) -> bool:
-        """Return whether an answer that starts then ends too late if all takes `margin` times the prediction. With
-        slots to spare, only if even a short one would: a try costs nothing, and teaches lengths."""
+        """Return whether an answer that starts then ends too late if everything takes `margin` times the prediction.
+
+        With slots to spare, only if even a short answer would: a try costs nothing, and teaches lengths.
+        """
         num_held, num_output = (0, self.least_output) if spare else (self.num_held, self.num_output)
         first, slow_ms = start_unix_ms + self.prefill_ms * margin, step_ms * margin
         return (
@@ -59,13 +66,13 @@ class Item:
 
 
 _BY_KEY: Final = attrgetter("key")
-# While every latest start is so many times farther than the waiting prompts take, first come is first served: an order
-# by deadline would only let the long wait for the short.
+# If every latest start is this many times farther away than the waiting prompts take, requests are served in the order
+# of arrival: sorting by deadline would only make long ones wait for short ones.
 _CALM: Final = 8.0
 
 
 class Queue:
-    """`items` ascend by `Item.key`. Those that came since the last `take_new` are new."""
+    """The queue. `items` are sorted by `Item.key`; those added since the last `take_new` are new."""
 
     def __init__(self) -> None:
         self.items: list[Item] = []
@@ -81,7 +88,7 @@ class Queue:
         self._new.append(item)
 
     def remove(self, request_id: str) -> Item | None:
-        """Remove an item; None where it does not wait."""
+        """Remove and return an item; None if it does not wait."""
         item = self._by_id.pop(request_id, None)
         if item is not None:
             place = bisect_left(self.items, item.key, key=_BY_KEY)
@@ -90,8 +97,15 @@ class Queue:
         return item
 
     def pop(self, *, first_come: bool, only: Bucket | None = None) -> Item | None:
-        """Remove and return the item with the earliest latest start, or the one that came first; of one bucket `only`,
-        or of all. None where there is none."""
+        """Remove and return the item with the earliest latest start, or the first one that came.
+
+        Args:
+            first_come: choose by the order of arrival.
+            only: choose only from this bucket.
+
+        Returns:
+            None if there is no such item.
+        """
         places: Places[int] = range(len(self.items))
         if only is not None:
             places = [place for place in places if self.items[place].sequence.bucket == only]
@@ -103,7 +117,7 @@ class Queue:
         return item
 
     def is_calm(self, now_unix_ms: float, step_ms: float) -> bool:
-        """Return whether no latest start is near, if steps take so long."""
+        """Return whether no latest start is near, given the duration of a step."""
         prompts_ms = sum([item.prefill_ms for item in self.items])
         return all(item.slack_ms(now_unix_ms, step_ms) > _CALM * prompts_ms for item in self.items)
 
@@ -112,13 +126,13 @@ class Queue:
         return bool(self._new)
 
     def take_new(self) -> list[Item]:
-        """Return the new items that still wait; from now on they are not new."""
+        """Return the new items that still wait, and mark them as not new."""
         new = [item for item in self._new if self._by_id.get(item.sequence.request_id) is item]
         self._new.clear()
         return new
 
     def replace(self, kept: list[Item], given_up: list[Item]) -> None:
-        """Keep some of the items, in their order, and not the others."""
+        """Replace the items by those kept."""
         self.items = kept
         for item in given_up:
             del self._by_id[item.sequence.request_id]

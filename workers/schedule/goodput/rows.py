@@ -1,11 +1,12 @@
-"""Decide how many rows run together: no more than let the answers of every class end in time.
+"""Decide how many rows run together: at most as many as let the answers of every class end in time.
 
-A step takes longer the more rows it has. Where a class's long answers would take longer than their deadline in a full
-batch, whether one of them is met would be luck. So under load not all slots are used, as far as that costs little of
-what the machine does.
+A step takes longer with more rows. If a class's long answers would miss their deadline in a full batch, meeting one
+would
+be luck. So under load not all slots are used, as far as that costs little throughput.
 
-Where an answer's first text is held back, it too takes longer to be shown the more rows there are. The fewer of the
-answers are to be shown in time the more rows may run: as many as give the most answers that are.
+An answer whose first text is held back also takes longer to show it with more rows. If fewer answers are planned to
+show
+it in time, more rows may run; the number of rows is chosen to show the most first texts in time.
 """
 
 from typing import Final
@@ -13,22 +14,22 @@ from typing import Final
 from workers.schedule.goodput.forecast import HELD, Forecast
 from workers.schedule.goodput.queue import Item
 
-_SHARE_IN_SLOT: Final = 0.9  # of the time to the deadline; the rest is for waiting
-_LEAST_THROUGHPUT: Final = 0.9  # of a full batch's
-_RARE: Final = 0.01  # of those that come: a class of fewer does not count
+_SHARE_IN_SLOT: Final = 0.9  # share of the time to the deadline; the rest is for waiting
+_LEAST_THROUGHPUT: Final = 0.9  # share of a full batch's throughput
+_RARE: Final = 0.01  # share of the arrivals below which a class does not count
 _LEARN: Final = 0.01
-_LEARN_SHORTER: Final = 0.1  # nearly all of a class are to fit, not the mean one
+_LEARN_SHORTER: Final = 0.1  # faster, since nearly all answers of a class should fit, not only the mean one
 
 
 class Rows:
-    """Learns from each item that comes."""
+    """The limits on rows; each offered item updates them."""
 
     def __init__(self, forecast: Forecast, *, num_slots: int) -> None:
         self._forecast = forecast
         self._num_slots = num_slots
-        self._shares: dict[str, float] = {}  # of those that come lately, by class
-        self._step_ms: dict[str, float] = {}  # that the class's answers bear
-        self._shown_ms: dict[str, float] = {}  # from the first token to the deadline of the first text, by class
+        self._shares: dict[str, float] = {}  # recent share of the arrivals, by class
+        self._step_ms: dict[str, float] = {}  # longest step that the class's answers can bear
+        self._shown_ms: dict[str, float] = {}  # from the first token to the first text's deadline, by class
 
     def offered(self, item: Item) -> None:
         bucket, deadline = item.sequence.bucket, item.deadline_unix_ms - item.sequence.arrived_unix_ms
@@ -43,14 +44,14 @@ class Rows:
         self._shares[bucket] = self._shares.get(bucket, 0.0) + _LEARN
 
     def most(self) -> int:
-        """All slots, or as many as every class bears, but not so few that the machine would do much less."""
+        """Return the number of rows that every class can bear, but not so few that throughput would drop much."""
         bearable_ms = [self._step_ms[bucket] for bucket, share in self._shares.items() if share > _RARE]
         most_ms = min(bearable_ms, default=float("inf"))
         return self._rows(most_ms, _LEAST_THROUGHPUT * self._num_slots / self._forecast.step_ms(self._num_slots))
 
     def shown(self) -> tuple[int, float]:
-        """Return the number of rows that show the most first texts in time, and the share of the answers that they are
-        planned for."""
+        """Return the number of rows that shows the most first texts in time, and the quantile of held-back tokens
+        for it."""
         classes = [bucket for bucket in self._shown_ms if self._shares[bucket] > _RARE]
         best, most = (self._num_slots, HELD[-1]), 0.0
         for quantile in HELD if classes else ():
@@ -63,7 +64,8 @@ class Rows:
         return best
 
     def _rows(self, most_ms: float, least: float) -> int:
-        """Return the most rows whose steps take no longer, and no fewer than have at least that throughput."""
+        """Return the most rows with a step of at most `most_ms`, but no fewer than needed for a throughput of
+        `least`."""
         step_ms, low, high = self._forecast.step_ms, 1, self._num_slots
         while low < high:
             rows = (low + high + 1) // 2
