@@ -1,13 +1,14 @@
-"""An inference engine, as the worker sees it.
+"""The interface of an inference engine.
 
-An engine owns `num_slots` slots. A slot holds the keys and values (KV) of one sequence, at most `max_length`
-tokens. The worker decides which slot does what; the engine only computes. Two conventions keep every engine fast:
+An engine owns `num_slots` slots. A slot holds the keys and values (KV) of one sequence, at most `max_length` tokens.
+The
+worker assigns the slots; the engine only computes. Two conventions keep every engine fast:
 
-* **Active rows are compact.** `decode` gets rows for slots `0 .. n-1`, in that order: the engine binds one
-  contiguous view of its KV arrays (ONNX Runtime) or replays one captured graph a batch size (CUDA).
-  The worker keeps them compact with `move`.
-* **Sampling is stateless.** The random number of a token is a function of (seed, position), so that a sequence that
-  is computed again elsewhere, alone or in another batch, gives the same tokens.
+* **Active rows are compact.** `decode` gets rows for slots `0 .. n-1` in order: the engine binds one contiguous view of
+  its KV arrays (ONNX Runtime) or replays one captured graph for each batch size (CUDA). The worker keeps them compact
+  with `move`.
+* **Sampling is stateless.** A token's random number is a function of (seed, position), so a sequence that is computed
+  again elsewhere, alone or in another batch, gives the same tokens.
 
 Engines are synchronous and owned by one thread.
 """
@@ -24,18 +25,23 @@ from shared.model.folder import Manifest
 from workers.engine.kv_layout import KvLayout
 
 DeviceKind = Literal["cpu", "gpu"]
-_REVISION_CHARS: Final = 12  # of a SHA-256: enough to tell models apart
+_REVISION_CHARS: Final = 12  # characters of a SHA-256, enough to distinguish models
 
 
 def short_revision(revision: str) -> str:
-    """Return what answers name as their `revision` where no version of the registry is served."""
+    """Return the `revision` of answers if no version of the registry is served."""
     return revision[:_REVISION_CHARS]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelInfo:
-    """Facts about a model and what computes it that never change. `device`: where in this machine it computes;
-    `num_slots` requests of `max_length` tokens at a time; `kernel`: by which of the engine's own, where it has some."""
+    """Fixed facts about a model and its engine.
+
+    Attributes:
+        device: where it computes.
+        num_slots: requests computed together, each of at most `max_length` tokens.
+        kernel: the engine's own kernel in use, if it has several.
+    """
 
     name: str
     device: DeviceKind
@@ -48,7 +54,7 @@ class ModelInfo:
 
     @property
     def computed_by(self) -> str:
-        """Return what computes, for people and as a key of what is measured: `onnx`, `native avx2`."""
+        """Return the engine and kernel for display and as a key of measurements: `onnx`, `native avx2`."""
         return f"{self.name} {self.kernel}".rstrip()
 
 
@@ -94,7 +100,7 @@ class EngineInfo(ModelInfo):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """The way the next token is picked. `temperature == 0` is greedy; then `top_p` and `seed` play no part."""
+    """How the next token is picked. `temperature == 0` is greedy; then `top_p` and `seed` are ignored."""
 
     temperature: float = 0.0
     top_p: float = 1.0
@@ -103,8 +109,10 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefillChunk:
-    """A run of prompt tokens to be added to a slot that already holds `past` tokens. `sampling` is given with the last
-    chunk of a prompt, and only then is a token sampled."""
+    """Prompt tokens to add to a slot that already holds `past` tokens.
+
+    `sampling` is set for the last chunk of a prompt; only then is a token sampled.
+    """
 
     slot: int
     past: int
@@ -113,7 +121,7 @@ class PrefillChunk:
 
 
 class DecodeRow(Struct, frozen=True, kw_only=True, gc=False):
-    """One sequence's next step: `token_id` is added at `past` (tokens already in the slot), one token is sampled."""
+    """One sequence's next step: add `token_id` at position `past` and sample one token."""
 
     slot: int
     past: int
@@ -122,39 +130,49 @@ class DecodeRow(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Engine(Protocol):
-    """Computes tokens. Raises `shared.errors.EngineError` where the device fails; a wrong call is a `ValueError`."""
+    """Computes tokens. A device failure raises `shared.errors.EngineError`, an invalid call `ValueError`."""
 
     @property
     def info(self) -> EngineInfo: ...
 
     def prefill(self, chunks: Sequence[PrefillChunk]) -> list[int | None]:
-        """Add each chunk to its slot; return the sampled token of each chunk that asks for one, else None. Several
-        chunks, at most `info.max_prefill_rows`, need `past == 0` and consecutive, ascending slots; the result is that
-        of one call for each chunk, token for token."""
+        """Add each chunk to its slot; return the sampled token of each chunk that asks for one, else None.
+
+        Several chunks, at most `info.max_prefill_rows`, need `past == 0` and consecutive, ascending slots; the tokens
+        are the
+        same as with one call for each chunk.
+        """
 
     def decode(self, rows: Sequence[DecodeRow]) -> list[int]:
-        """One step for slots `0 .. len(rows)-1`, in that order; where `info.mixes` for any. Returns the sampled token
-        of each row."""
+        """Compute one step and return the sampled token of each row.
+
+        The rows are for slots `0 .. len(rows)-1` in order, or for any slots if `info.mixes`.
+        """
 
     def move(self, *, source: int, target: int, length: int) -> None:
-        """Copy the first `length` tokens' KV of slot `source` over slot `target`."""
+        """Copy the KV of the first `length` tokens from slot `source` to slot `target`."""
 
     def export_kv(self, *, slot: int, start: int, stop: int) -> NDArray[Any]:
         """Return a copy of the KV of tokens `start .. stop-1` of a slot: `info.kv_layout.shape(stop - start)`."""
 
     def import_kv(self, *, slot: int, start: int, values: NDArray[Any]) -> None:
-        """Write KV that `export_kv` returned (of the same model, revision and precision) at token `start`; floats may
-        have been cut to half precision since."""
+        """Write KV from `export_kv` (of the same model, revision and precision) at token `start`.
+
+        Its floats may have been converted to half precision.
+        """
 
     def close(self) -> None:
-        """Give back memory and device. Idempotent."""
+        """Free memory and device. Idempotent."""
 
 
 @runtime_checkable
 class MixingEngine(Engine, Protocol):
-    """An engine whose `info.mixes`."""
+    """An engine with `info.mixes`."""
 
     def mixed(self, chunks: Sequence[PrefillChunk], rows: Sequence[DecodeRow]) -> tuple[list[int | None], list[int]]:
-        """Compute chunks and decode rows in one call, which reads the weights once; return the tokens of both: those
-        that `decode` and `prefill` would return. The chunks, at most `info.max_prefill_rows`, and the rows are each for
-        another slot, in any order, with any pasts. There may be none of either."""
+        """Compute chunks and decode rows in one call, which reads the weights once; return the tokens of both.
+
+        The tokens are those that `prefill` and `decode` would return. The chunks, at most `info.max_prefill_rows`, and
+        the rows
+        are for different slots, in any order and with any pasts. Either may be empty.
+        """

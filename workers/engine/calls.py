@@ -1,4 +1,4 @@
-"""Checks that every engine makes of its caller: a wrong call is a `ValueError` and changes nothing."""
+"""Argument checks that all engines share: an invalid call raises `ValueError` and changes nothing."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from workers.engine import DecodeRow, EngineInfo, PrefillChunk
 
 
 def check_prefill(info: EngineInfo, chunks: Sequence[PrefillChunk]) -> None:
-    """One chunk anywhere, or several from empty for consecutive slots."""
+    """Check for one chunk in any slot, or several chunks with an empty past for consecutive slots."""
     if not 1 <= len(chunks) <= info.max_prefill_rows:
         raise ValueError(f"prefill takes 1 to {info.max_prefill_rows} chunks, got {len(chunks)}")
     for offset, chunk in enumerate(chunks):
@@ -19,11 +19,11 @@ def check_prefill(info: EngineInfo, chunks: Sequence[PrefillChunk]) -> None:
         if chunk.slot != chunks[0].slot + offset:
             raise ValueError(f"slots of one prefill must be consecutive, got {[c.slot for c in chunks]}")
         if len(chunks) > 1 and chunk.past:
-            raise ValueError(f"slot {chunk.slot} has a past of {chunk.past}: prefill it in a call of its own")
+            raise ValueError(f"slot {chunk.slot} has a past of {chunk.past}: prefill it in a separate call")
 
 
 def check_mixed(info: EngineInfo, chunks: Sequence[PrefillChunk], rows: Sequence[DecodeRow]) -> None:
-    """Rows as for `decode`, and chunks of any other slots, each another."""
+    """Check for rows as in `decode`, and chunks for other slots, all different."""
     if rows:
         check_decode(info, rows)
     if len(chunks) > info.max_prefill_rows:
@@ -32,13 +32,14 @@ def check_mixed(info: EngineInfo, chunks: Sequence[PrefillChunk], rows: Sequence
         raise ValueError("a step without rows and chunks computes nothing")
     slots = [row.slot for row in rows] + [chunk.slot for chunk in chunks]
     if len({*slots}) < len(slots):
-        raise ValueError(f"rows and chunks must each be of another slot, got {slots}")
+        raise ValueError(f"rows and chunks must be for different slots, got {slots}")
     for chunk in chunks:
         _check_chunk(info, chunk)
 
 
 def check_decode(info: EngineInfo, rows: Sequence[DecodeRow]) -> None:
-    """Slots 0 .. n-1 in that order, of an engine that mixes any, each with a past and room for one more token."""
+    """Check for slots 0 .. n-1 in order (any slots if the engine mixes), each with a past and room for one more
+    token."""
     if not 1 <= len(rows) <= info.num_slots:
         raise ValueError(f"decode takes 1 to {info.num_slots} rows, got {len(rows)}")
     slots = [row.slot for row in rows]
@@ -53,7 +54,7 @@ def check_decode(info: EngineInfo, rows: Sequence[DecodeRow]) -> None:
 
 
 def check_range(info: EngineInfo, slot: int, start: int, stop: int) -> None:
-    """Tokens `start .. stop-1` of `slot` exist."""
+    """Check that tokens `start .. stop-1` of `slot` exist."""
     if not 0 <= slot < info.num_slots:
         raise ValueError(f"slot {slot} does not exist, there are {info.num_slots}")
     if not 0 <= start <= stop <= info.max_length:
@@ -61,8 +62,7 @@ def check_range(info: EngineInfo, slot: int, start: int, stop: int) -> None:
 
 
 def check_import(info: EngineInfo, slot: int, start: int, values: NDArray[Any]) -> int:
-    """Return the number of tokens that `values` are the KV of, which fit `slot` from `start`. Floats may come in half
-    precision, as they were kept."""
+    """Return the number of tokens in `values`, which must fit `slot` from `start`. Floats may be in half precision."""
     layout = info.kv_layout
     num_tokens = values.shape[3] if values.ndim == len(layout.shape(0)) else 0
     halved = layout.numpy_dtype.kind == "f" and values.dtype == np.float16
@@ -79,7 +79,7 @@ def _check_chunk(info: EngineInfo, chunk: PrefillChunk) -> None:
 
 
 class MixedCalls(ABC):
-    """Three calls of `MixingEngine` over one `_compute`."""
+    """The three calls of `MixingEngine`, implemented with one `_compute`."""
 
     _info: EngineInfo
 
@@ -101,4 +101,4 @@ class MixedCalls(ABC):
 
     @abstractmethod
     def _compute(self, chunks: Sequence[PrefillChunk], rows: Sequence[DecodeRow]) -> tuple[list[int | None], list[int]]:
-        """Compute chunks and decode rows that were checked; return the tokens of both."""
+        """Compute checked chunks and decode rows; return the tokens of both."""

@@ -1,7 +1,7 @@
 """An engine without a model: scripted latencies, and tokens that are a pure function of the sequence.
 
-It keeps a KV as real engines do: eight bytes a token, each depending on every token before it. The next token is
-drawn from a digest of all of them, so a slot that holds a stale, misplaced or missing piece answers differently.
+It stores KV as real engines do: eight bytes for each token, which depend on every token before it. The next token is
+drawn from a digest of all of them, so a slot with a stale, misplaced or missing part gives other tokens.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from workers.engine.calls import MixedCalls, check_import, check_range
 from workers.engine.kv_layout import KvLayout
 from workers.engine.sampling import split_mix
 
-# Lower-case letters and the space in the vocabulary of `Tokenizer.byte_level`, whose `<|im_end|>` ends an answer.
+# Lower-case letters and space in the vocabulary of `Tokenizer.byte_level`, whose `<|im_end|>` ends an answer.
 BYTE_LEVEL_VOCABULARY: Final = tuple(len(BYTE_LEVEL_SPECIALS) + byte for byte in b"abcdefghijklmnopqrstuvwxyz ")
 FAKE_REVISION: Final = "fake-1"
 BYTE_LEVEL_STOP: Final = BYTE_LEVEL_SPECIALS.index("<|im_end|>")
@@ -28,10 +28,13 @@ _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
 class FakeEngine(MixedCalls):
-    """`Engine` that emits ids of `vocabulary`. Each step ends an answer by `stop_token_id` with a chance of one in
-    `mean_answer_tokens` (None: never), decided by the sequence's content. A call sleeps its scripted milliseconds: a
-    prefill by its tokens, a decode by the step and its rows, a mixed call by all of them; zero does not sleep. Each
-    `revision` has its own KV and answers."""
+    """An `Engine` that emits ids of `vocabulary`. Each `revision` has its own KV and answers.
+
+    Each step ends an answer with `stop_token_id` with a probability of 1 / `mean_answer_tokens` (None: never), which
+    depends
+    only on the sequence. A call sleeps its scripted milliseconds: a prefill by its tokens, a decode by the step and its
+    rows, a mixed call by all of them; zero does not sleep.
+    """
 
     def __init__(
         self,
@@ -88,7 +91,7 @@ class FakeEngine(MixedCalls):
         self._kv[slot, start : start + num_tokens] = values.reshape(num_tokens)
 
     def close(self) -> None:
-        """There is nothing to give back."""
+        """Do nothing, since nothing is allocated."""
 
     def _compute(self, chunks: Sequence[PrefillChunk], rows: Sequence[DecodeRow]) -> tuple[list[int | None], list[int]]:
         decode_ms = self._decode_ms_per_step + self._decode_ms_per_row * len(rows) if rows else 0.0
@@ -105,7 +108,7 @@ class FakeEngine(MixedCalls):
         return self._next_token(chunk.slot, chunk.past + len(chunk.token_ids), chunk.sampling)
 
     def _append(self, slot: int, past: int, token_ids: Sequence[int]) -> None:
-        """Write one cell a token: the sum over the tokens so far, each mixed with its place."""
+        """Write one cell for each token: the sum over the tokens so far, each mixed with its position."""
         stop = past + len(token_ids)
         places: NDArray[np.uint64] = np.arange(past, stop, dtype=np.uint64)
         tokens: NDArray[np.uint64] = np.array(token_ids, np.uint64)
@@ -116,7 +119,7 @@ class FakeEngine(MixedCalls):
     def _append_one(self, slot: int, past: int, token_id: int) -> None:
         """Write one token's cell, as `_append` does."""
         before = int(self._kv[slot, past - 1]) if past else self._begin
-        odd = int(_ODD)  # by which `split_mix` goes on before it mixes
+        odd = int(_ODD)  # the increment of `split_mix` before it mixes
         self._kv[slot, past] = np.uint64((before + split_mix((token_id - 1) * odd + past)) % 2**64)
 
     def _next_token(self, slot: int, length: int, sampling: Sampling) -> int:
@@ -129,7 +132,7 @@ class FakeEngine(MixedCalls):
 
 
 def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """SplitMix64's finaliser, for each value."""
+    """Apply SplitMix64's finaliser to each value."""
     mixed = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return mixed ^ (mixed >> np.uint64(31))

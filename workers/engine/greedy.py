@@ -1,4 +1,4 @@
-"""Greedy answers to prompts, by any engine, without a scheduler."""
+"""Greedy answers to prompts with any engine, without a scheduler."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -10,8 +10,8 @@ _GREEDY: Final = Sampling()
 
 
 def answer_greedily(engine: Engine, prompts: Sequence[Sequence[int]], num_tokens: int) -> list[list[int]]:
-    """Return the likeliest `num_tokens` tokens after each prompt, all decoded together, past the model's own ends
-    too."""
+    """Return the `num_tokens` most likely tokens after each prompt, all decoded together, also beyond the model's
+    end tokens."""
     chunks = [PrefillChunk(slot=s, past=0, token_ids=ids, sampling=_GREEDY) for s, ids in enumerate(prompts)]
     answers = [[token] for token in engine.prefill(chunks) if token is not None]
     for done in range(num_tokens - 1):
@@ -25,13 +25,16 @@ def answer_greedily(engine: Engine, prompts: Sequence[Sequence[int]], num_tokens
 
 
 def until_end(answer: list[int], stop_token_ids: frozenset[int]) -> list[int]:
-    """Return an answer up to the first token that ends it, with that."""
+    """Return an answer up to and including its first end token."""
     ends = [at for at, token in enumerate(answer) if token in stop_token_ids]
     return answer[: ends[0] + 1] if ends else answer
 
 
 def golden_failure(engine: Engine, golden: GoldenSet) -> str | None:
-    """Ask the golden prompts again, one after the other, and return why the answers are not the version's; None where
-    they are. The engine's first slot is written over."""
+    """Answer the golden prompts one after another; return how the answers differ from the version's, or None if they do
+    not.
+
+    This overwrites the engine's first slot.
+    """
     asked = [answer_greedily(engine, [each.prompt_ids], len(each.output_ids))[0] for each in golden.prompts]
     return golden.failure(asked)

@@ -1,5 +1,4 @@
-"""The layout of an engine's KV, `[layers, parts, heads, tokens, dim]` in its own numbers; `parts` are key and value.
-Pure."""
+"""The layout of an engine's KV, `[layers, parts, heads, tokens, dim]`; `parts` are key and value. Pure."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -12,13 +11,17 @@ from shared.model.folder import Manifest
 _LARGEST: Final = 0xFFFF
 _KINDS: Final = "fiu"
 BFLOAT16: Final = "<u2"
-"""numpy has no bfloat16: its bits are carried as whole numbers, and no engine's KV is of other numbers of this kind."""
+"""numpy has no bfloat16, so its bits are stored as integers; no engine's KV contains real integers of this type."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvLayout:
-    """`dtype` is a numpy name of floats or integers (`float32`, `<f4`), kept in its little-endian short form. Raises
-    `ValueError` for sizes that are not in 1 to 65,535 (`parts`: 255), and for other dtypes."""
+    """A layout. `dtype` is a numpy name of floats or integers (`float32`, `<f4`), stored in its short little-endian
+    form.
+
+    Raises:
+        ValueError: a size is not in 1 to 65,535 (`parts`: 255), or the dtype is another one.
+    """
 
     layers: int
     parts: int
@@ -46,19 +49,19 @@ class KvLayout:
 
     @property
     def bytes_per_token(self) -> int:
-        """In the engine's own numbers."""
+        """Return the bytes of one token in the engine's own numbers."""
         return self.values_per_token * self.numpy_dtype.itemsize
 
     def shape(self, tokens: int) -> tuple[int, int, int, int, int]:
         return (self.layers, self.parts, self.heads, tokens, self.dim)
 
     def describe(self) -> str:
-        """Equal for equal layouts only; short, for names: `30x2x3x64<f4`."""
+        """Return a short text for names that is equal only for equal layouts: `30x2x3x64<f4`."""
         return f"{self.layers}x{self.parts}x{self.heads}x{self.dim}{self.dtype}"
 
 
 def kv_dtype(manifest: Manifest) -> np.dtype[Any]:
-    """Return the numbers in which every engine keeps the KV of this model."""
+    """Return the type of the numbers in which every engine stores this model's KV."""
     if manifest.dialect == "cpu":
         return np.dtype("<f4")
     return np.dtype(BFLOAT16 if manifest.precision in {"bf16", "q4"} else "<f2")
@@ -66,8 +69,10 @@ def kv_dtype(manifest: Manifest) -> np.dtype[Any]:
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class KvPieces:
-    """Arrays `[layers, parts, heads, tokens, dim]` that follow each other from the prompt's first token on: each what
-    `Engine.import_kv` takes, often a view of the bytes that it was kept as."""
+    """Consecutive arrays `[layers, parts, heads, tokens, dim]` from the prompt's first token.
+
+    Each is valid for `Engine.import_kv`, and is often a view of the stored bytes.
+    """
 
     arrays: tuple[NDArray[Any], ...]
 
@@ -80,7 +85,7 @@ class KvPieces:
         return sum(array.nbytes for array in self.arrays)
 
     def between(self, start: int, stop: int) -> list[tuple[int, NDArray[Any]]]:
-        """Return the KV of tokens `start .. stop-1`: each piece of it with its first token."""
+        """Return the KV of tokens `start .. stop-1` as pieces, each with its first token."""
         found: list[tuple[int, NDArray[Any]]] = []
         at = 0
         for array in self.arrays:

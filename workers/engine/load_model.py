@@ -1,4 +1,4 @@
-"""Load the engine that the settings ask for, and the tokenizer that goes with it."""
+"""Load the engine that the settings name, and its tokenizer."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,8 @@ from workers.engine.unusable import Unusable
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """`languages` are those that it answers in; None: any. `manifest` is its folder's; None: it has none."""
+    """A loaded model. `languages`: those that it answers in, None for any. `manifest`: its folder's, None without a
+    folder."""
 
     engine: Engine
     tokenizer: Tokenizer
@@ -32,9 +33,18 @@ class LoadedModel:
 
 
 def load_model(settings: Settings, *, verify: bool = True, beside: LoadedModel | None = None) -> LoadedModel:
-    """Load what `worker.engine` names. Without `verify` the files, hashed a moment ago, are not hashed again. `beside`:
-    a model that serves at the same time, whose tokenizer is shared if its file is the same: reading one blocks for 0.2
-    s. Raises `ModelError` with the command that prepares it, `SettingsError`."""
+    """Load the engine in `worker.engine`.
+
+    Args:
+        settings: the process's settings.
+        verify: False if the files have just been hashed.
+        beside: a model that serves at the same time; its tokenizer is shared if the file is the same, since parsing one
+            blocks for 0.2 s.
+
+    Raises:
+        ModelError: the model cannot be loaded; the message has the command that prepares it.
+        SettingsError: a setting does not fit the model or machine.
+    """
     match settings.worker.engine:
         case "fake":
             return _load_fake(settings)
@@ -51,7 +61,7 @@ def load_model(settings: Settings, *, verify: bool = True, beside: LoadedModel |
 
 
 def _load_where_usable(settings: Settings, *, verify: bool, beside: LoadedModel | None) -> LoadedModel:
-    """Load the model by TensorRT or torch; by `worker.fallback_engine` where it cannot be used on this machine."""
+    """Load the model with TensorRT or torch, or with `worker.fallback_engine` if that does not work on this machine."""
     from workers.engine.tensorrt.load_tensorrt import load_tensorrt
     from workers.engine.torch.load_torch import load_torch
 
@@ -76,7 +86,7 @@ def _load_where_usable(settings: Settings, *, verify: bool, beside: LoadedModel 
 
 
 def _load_native(settings: Settings, directory: Path, *, verify: bool, beside: LoadedModel | None) -> LoadedModel:
-    """Load the model by the native engine; by onnx where that cannot be used on this machine, or of this folder."""
+    """Load the model with the native engine, or with onnx if the machine or folder does not support it."""
     from workers.engine.native.load_native import load_native
 
     folder = ModelFolder.open(directory, verify=verify)
@@ -84,7 +94,7 @@ def _load_native(settings: Settings, directory: Path, *, verify: bool, beside: L
     found = load_native(settings.worker, folder)
     if isinstance(found, Unusable):
         if folder.manifest.dialect == "native":
-            raise ModelError(f"{directory} is for the native engine alone: {found.reason}")
+            raise ModelError(f"{directory} is only for the native engine: {found.reason}")
         get_logger().warning("engine_unusable", engine="native", reason=found.reason, instead="onnx")
         return _load_onnx(settings, directory, verify=False, beside=beside)
     return _loaded(found, folder, beside)
@@ -134,7 +144,7 @@ def _refuse_beyond_positions(worker: WorkerSettings, folder: ModelFolder) -> Non
 
 
 def _load_fake(settings: Settings) -> LoadedModel:
-    """Return the fake engine. It serves any version of the registry, which needs no files for it."""
+    """Return the fake engine. It serves any version of the registry and needs no files."""
     from workers.engine.fake import FAKE_REVISION, FakeEngine
 
     model = settings.model

@@ -1,9 +1,10 @@
-"""Plan what an engine will take of its device's memory, before it takes any: pure.
+"""Plan an engine's device memory before allocating any. Pure.
 
-Weights, the KV of all slots at their full length and the workspace of the largest step are taken once, at the start,
-and nothing after it: a long request finds what it needs. A reserve is to stay free beside them, a fifth of KV and
-workspace, for what is not planned: the workspace is an estimate, and the driver, libraries and other processes take
-some too. Nobody takes the reserve; whether it is free is looked at when the engine has loaded.
+Weights, the KV of all slots at full length and the workspace of the largest step are allocated once at the start, so
+that
+a long request never lacks memory. A reserve of a fifth of KV and workspace should remain free for what is not planned:
+the workspace is an estimate, and the driver, libraries and other processes need some too. Whether it is free is checked
+after the engine has loaded.
 """
 
 import math
@@ -25,7 +26,7 @@ _COUNTS: Final = (1, 2, 4, *range(8, MAX_SLOTS + 1, 8))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPlan:
-    """In bytes. `slot_bytes` is the KV of one slot, whatever it holds."""
+    """A plan, in bytes. `slot_bytes` is the KV of one slot at full length."""
 
     weights_bytes: int
     slot_bytes: int
@@ -51,12 +52,12 @@ class MemoryPlan:
 
     @property
     def slots_that_fit(self) -> int:
-        """With all else as it is; 0 where not even one does."""
+        """Return the number of slots that fit with everything else unchanged; 0 if not even one does."""
         fixed = self.weights_bytes + self.workspace_bytes * (1 + RESERVE_SHARE)
         return max(0, int((self.available_bytes - fixed) / (self.slot_bytes * (1 + RESERVE_SHARE))))
 
     def describe(self) -> str:
-        """`needs 1,234 of 2,000 MiB: weights …, KV …, workspace …, reserve …`."""
+        """Return `needs 1,234 of 2,000 MiB: weights …, KV …, workspace …, reserve …`."""
         parts = {
             "weights": self.weights_bytes,
             f"KV of {counted(self.num_slots, 'slot')}": self.kv_bytes,
@@ -68,29 +69,29 @@ class MemoryPlan:
 
     @property
     def remedy(self) -> str:
-        """Return what to lower so that it fits; empty where it does."""
+        """Return which setting to lower so that the plan fits; empty if it does."""
         return "" if self.fits else _fewer(self.slots_that_fit)
 
     def short_reserve(self, free_bytes: int) -> "ShortReserve | None":
-        """Return the shortage; None where so much is free, once the engine has taken its own, that the reserve is."""
+        """Return the shortage if less than the reserve is free after loading; else None."""
         lacking = self.reserve_bytes - free_bytes
         if lacking <= 0:
             return None
-        # A slot less is its own bytes free, and a fifth of them less to keep so.
+        # One slot less frees its own bytes, and lowers the reserve by a fifth of them.
         too_many = math.ceil(lacking / (self.slot_bytes * (1 + RESERVE_SHARE)))
         return ShortReserve(free_bytes, self.reserve_bytes, _fewer(max(0, self.num_slots - too_many)))
 
 
 @dataclass(frozen=True, slots=True)
 class ShortReserve:
-    """A shortage: loading has left less free than the plan's reserve."""
+    """Loading has left less free memory than the plan's reserve."""
 
     free_bytes: int
     reserve_bytes: int
     remedy: str
 
     def describe(self) -> str:
-        """`12 MiB are free after loading, 146 are to stay so`."""
+        """Return `12 MiB are free after loading, 146 are to stay so`."""
         return f"{_mib_within(self.free_bytes)} MiB are free after loading, {_mib(self.reserve_bytes)} are to stay so"
 
 
@@ -104,8 +105,17 @@ def plan_memory(
     available_bytes: int,
     weights: str = GRAPH_DATA,
 ) -> MemoryPlan:
-    """Plan the memory for a prepared model. `slot_tokens` are those a slot has room for, `step_tokens` those computed
-    in one step, `weights` the file that is read."""
+    """Plan the memory for a prepared model.
+
+    Args:
+        manifest: the model.
+        num_slots: number of slots.
+        slot_tokens: tokens in a slot.
+        step_tokens: tokens computed in one step.
+        kv_itemsize: bytes of a KV number.
+        available_bytes: the memory that may be used.
+        weights: the file with the weights.
+    """
     a = manifest.architecture
     return MemoryPlan(
         weights_bytes=sum(entry.size for entry in manifest.files if entry.name == weights),
@@ -117,19 +127,23 @@ def plan_memory(
 
 
 def most_slots(plan_for: Callable[[int], MemoryPlan]) -> MemoryPlan:
-    """Return the plan with the most slots that fits; with one slot where none does. Above eight they are counted in
-    eights: a few bytes more or less at the next start are no other number, for which TensorRT would build anew."""
+    """Return the plan with the most slots that fits, or the plan with one slot if none does.
+
+    Above eight the number is a multiple of eight, so that a few bytes more or less at the next start do not change it,
+    which
+    would make TensorRT build again.
+    """
     fitting = bisect_right(_COUNTS, False, key=lambda num_slots: not plan_for(num_slots).fits)
     return plan_for(_COUNTS[max(0, fitting - 1)])
 
 
 def fit_slots(worker: WorkerSettings, plan_for: Callable[[int], MemoryPlan]) -> MemoryPlan:
-    """Return the plan of a GPU's engine for the number of slots that is set; for as many as fit where it is 0."""
+    """Return the plan for the configured number of slots, or for as many as fit if that is 0."""
     return plan_for(worker.slots) if worker.slots else most_slots(plan_for)
 
 
 def cpu_memory_plan(worker: WorkerSettings, manifest: Manifest, available_bytes: int) -> MemoryPlan:
-    """Plan the memory of a CPU's engine: of the native one where it is set and the folder has its weights."""
+    """Plan a CPU engine's memory: the native engine's if it is configured and the folder has its weights."""
     native = worker.engine == "native" and any(entry.name == NATIVE for entry in manifest.files)
     return plan_memory(
         manifest,
@@ -143,8 +157,11 @@ def cpu_memory_plan(worker: WorkerSettings, manifest: Manifest, available_bytes:
 
 
 def _workspace_bytes(a: Architecture, step_tokens: int, step_rows: int, itemsize: int) -> int:
-    """Return an estimate of what the largest step keeps at once: of each token the residual stream in float32, twice,
-    and what lives at the widest point of a layer; of each row its logits in float32."""
+    """Estimate the memory of the largest step.
+
+    For each token: the residual stream in float32, twice, and the widest point of a layer; for each row its logits in
+    float32.
+    """
     heads = (a.num_heads + 2 * a.num_kv_heads) * a.head_dim
     widest = max(3 * a.intermediate_size, 2 * heads + a.hidden_size)
     return step_tokens * (2 * a.hidden_size * _FLOAT32 + widest * itemsize) + step_rows * a.vocab_size * _FLOAT32

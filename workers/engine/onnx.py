@@ -1,8 +1,10 @@
-"""The CPU engine: ONNX Runtime over the graph that `workers.graph` writes.
+"""The CPU engine: ONNX Runtime with the graph from `workers.graph`.
 
-Keys and values live in one numpy array. The kernels append to it in place, because a view of consecutive slots is
-bound both as a layer's past and as its present. Making such a binding costs half a millisecond for the 120 tensors of
-a 30-layer model, so there is one for each (first slot, number of rows), made at its first use.
+Keys and values are in one numpy array. The kernels append to it in place, because a view of consecutive slots is bound
+as
+a layer's past and as its present. Creating a binding takes half a millisecond for the 120 tensors of a 30-layer model,
+so
+there is one for each (first slot, number of rows), created at its first use.
 """
 
 import math
@@ -27,10 +29,18 @@ _DEVICE: Final = "cpu"
 class OnnxEngine:
     """`Engine` on ONNX Runtime's CPU kernels.
 
-    The KV of all slots is reserved at once and fixed in size; the operating system gives its pages as they are first
-    written. `threads` compute a step together; `spinning` keeps them busy-waiting between steps: the fastest, at
-    the price of their cores. With `profile` every run is recorded, for `end_profile`. Raises `ModelError` where the
-    graph cannot be loaded, `ValueError` where `max_length` exceeds the model's positions.
+    The KV of all slots is reserved at the start with a fixed size; the operating system provides its pages when they
+    are
+    first written.
+
+    Args:
+        threads: threads that compute a step together.
+        spinning: threads busy-wait between steps, which is fastest and occupies their cores.
+        profile: record every run, for `end_profile`.
+
+    Raises:
+        ModelError: the graph cannot be loaded.
+        ValueError: `max_length` exceeds the model's positions.
     """
 
     def __init__(
@@ -48,7 +58,7 @@ class OnnxEngine:
         if not 1 <= max_length <= architecture.max_positions:
             raise ValueError(f"max_length must be 1 to {architecture.max_positions}, got {max_length}")
         self._session = _load(folder, threads, spinning=spinning, profile=profile)
-        # Layer and part outermost, so that each bound view is contiguous.
+        # layer and part are the outermost axes, so that each bound view is contiguous
         slots = (num_slots, architecture.num_kv_heads, max_length, architecture.head_dim)
         self._kv = _reserve((architecture.num_layers, 2, *slots))
         self._logits: NDArray[np.float32] = np.empty((num_slots, architecture.vocab_size), np.float32)
@@ -69,7 +79,7 @@ class OnnxEngine:
 
     @property
     def logits(self) -> NDArray[np.float32]:
-        """`[slots, vocabulary]`: those of the last step's rows come first; the next step overwrites them."""
+        """Logits `[slots, vocabulary]` of the last step's rows, valid until the next step."""
         return self._logits
 
     def prefill(self, chunks: Sequence[PrefillChunk]) -> list[int | None]:
@@ -110,8 +120,7 @@ class OnnxEngine:
         self._kv[:, :, slot, :, start : start + num_tokens] = values
 
     def end_profile(self) -> Path:
-        """Return the file of all runs so far, in Chrome's trace format; `profile` began its name. Later runs are not in
-        it."""
+        """End the recording and return its file in Chrome's trace format, whose name begins with `profile`."""
         return Path(self._session.end_profiling())
 
     def close(self) -> None:
@@ -122,8 +131,17 @@ class OnnxEngine:
     def _run(
         self, first_slot: int, token_ids: NDArray[np.int64], lengths: list[int], last: list[int]
     ) -> NDArray[np.float32]:
-        """Add `token_ids` `[rows, T]` to the slots from `first_slot`, which then hold `lengths` tokens. Return the
-        logits `[rows, vocabulary]` after each row's token `last`; the next step overwrites them."""
+        """Add `token_ids` `[rows, T]` to the slots from `first_slot`.
+
+        Args:
+            first_slot: the first slot.
+            token_ids: the new tokens.
+            lengths: number of tokens in each slot after this.
+            last: index of the token in each row after which logits are computed.
+
+        Returns:
+            The logits `[rows, vocabulary]`, valid until the next step.
+        """
         key = (first_slot, len(token_ids))
         if key not in self._bindings:
             slots = slice(first_slot, first_slot + len(token_ids))
@@ -132,17 +150,18 @@ class OnnxEngine:
         binding.set_step(token_ids, lengths, last)
         try:
             self._session.run_with_iobinding(binding.io)
-        # ONNX Runtime raises RuntimeError and classes derived from Exception alone.
+        # ONNX Runtime raises RuntimeError and direct subclasses of Exception.
         except Exception as error:
             raise EngineError(f"ONNX Runtime failed ({error}); restart the worker") from error
         return binding.logits
 
 
 class _Binding:
-    """The session's inputs and outputs in memory, for one range of slots. Holds every array that it binds."""
+    """The session's inputs and outputs in memory for one range of slots. Keeps references to every array that it
+    binds."""
 
     def __init__(self, session: Any, kv: NDArray[np.float32], logits: NDArray[np.float32]) -> None:
-        """`kv` is `[layers, 2, rows, kv heads, max length, head dim]`, `logits` `[rows, vocabulary]`."""
+        """Bind `kv` `[layers, 2, rows, kv heads, max length, head dim]` and `logits` `[rows, vocabulary]`."""
         num_rows = len(logits)
         self.io = session.io_binding()
         self.logits = logits
@@ -161,7 +180,7 @@ class _Binding:
                 self._bind_output(f"present_{part}.{layer}", view)
 
     def set_step(self, token_ids: NDArray[np.int64], lengths: list[int], last: list[int]) -> None:
-        """Put one step's small inputs in place."""
+        """Set one step's small inputs."""
         if token_ids.shape != self._token_ids.shape:  # binding takes longer than copying
             self._token_ids = np.empty_like(token_ids)
             self._bind_input("input_ids", self._token_ids)
@@ -179,8 +198,11 @@ class _Binding:
 
 
 def _reserve(shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """Return zeros that take memory only once they are written. np.zeros asks for huge pages, and the first token of a
-    slot would make all of it resident; decoding is no slower with small pages."""
+    """Return zeros that use memory only once they are written.
+
+    np.zeros uses huge pages, so that a slot's first token would make all of it resident; small pages do not slow
+    decoding.
+    """
     pages = mmap.mmap(-1, math.prod(shape) * np.dtype(np.float32).itemsize)
     return np.frombuffer(pages, np.float32).reshape(shape)
 
@@ -196,7 +218,7 @@ def _load(folder: ModelFolder, threads: int, *, spinning: bool, profile: Path | 
         options.profile_file_prefix = str(profile)
     try:
         return onnxruntime.InferenceSession(str(folder.graph_path), options, providers=["CPUExecutionProvider"])
-    # ONNX Runtime raises RuntimeError and classes derived from Exception alone.
+    # ONNX Runtime raises RuntimeError and direct subclasses of Exception.
     except Exception as error:
         cause = " ".join(str(error).split())
         raise ModelError(f"ONNX Runtime cannot load {folder.graph_path} ({cause}); {REMEDY}") from error

@@ -1,4 +1,4 @@
-"""The answer of whoever looks for an engine where there can be none on this machine."""
+"""The result of a search for an engine that this machine cannot run."""
 
 from msgspec import Struct
 

@@ -1,1 +1,1 @@
-"""Keys and values (KV) of tokens that were computed before: named, encoded, kept, and loaded where that is cheaper."""
+"""Keys and values (KV) of computed tokens: named, encoded, stored, and loaded if that is faster than computing them."""

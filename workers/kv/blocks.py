@@ -1,12 +1,14 @@
-"""Name blocks of KV: a hash chain over tenant, layout and tokens. Pure.
+"""Name blocks of KV with a hash chain over tenant, layout and tokens. Pure.
 
-A name says all that the KV under it depends on: `root = H(salt, layout, block_tokens, tenant)`,
-`name_i = H(name_{i-1}, tokens_i)`, as in vLLM's prefix caching. From the first block on that holds anything but the
-shop's own words, the conversation's name is mixed in, so that these blocks are its alone: erasing is exact without
-counting references, and nobody can tell by the time it takes what others have said.
+A name depends on everything that the block's KV depends on: `root = H(salt, layout, block_tokens, tenant)`,
+`name_i = H(name_{i-1}, tokens_i)`, as in vLLM's prefix caching. From the first block with any text besides the shop's
+own, the conversation's name is mixed in, so that these blocks belong to it alone: erasing needs no reference counts,
+and
+timing cannot reveal what others have said.
 
 The tokens after the last full block are the tail: named in the same way from fewer tokens, and always private. A tail
-is found again by its tokens: of the first block that is not held, every shorter beginning may be a tail that is.
+is
+found by its tokens: for the first block that is not stored, every shorter beginning may be a stored tail.
 """
 
 from collections.abc import Container, Iterable, Sequence
@@ -19,14 +21,14 @@ import numpy as np
 from shared.wire.session_key import SessionKey
 
 NAME_BYTES: Final = 16
-BLOCK_TOKENS: Final = 32  # named, kept and dropped together
+BLOCK_TOKENS: Final = 32  # tokens that are named, stored and dropped together
 _TOKEN_BYTES: Final = 4
-_ROOT: Final = b"replyline root"  # BLAKE2's `person`: no name is ever a root or a conversation's beginning
+_ROOT: Final = b"replyline root"  # BLAKE2's `person`, so that no name equals a root or a conversation's beginning
 _SESSION: Final = b"replyline talk"
 
 
 class Block(NamedTuple):
-    """The KV of tokens `start .. stop-1`. A shared one may be read by all of the tenant's conversations."""
+    """The KV of tokens `start .. stop-1`. A shared block may be read by all of the tenant's conversations."""
 
     name: bytes
     start: int
@@ -47,8 +49,14 @@ class Run:
 
 
 class BlockNamer:
-    """`salt` is the installation's, `layout_id` names everything that a value's bytes depend on besides the tokens:
-    model, revision, precision, the engine's KV layout, the codec."""
+    """Names blocks.
+
+    Args:
+        salt: the installation's salt.
+        layout_id: identifies everything besides the tokens that a value depends on: model, revision, precision, the
+            engine's KV layout, the codec.
+        block_tokens: tokens in a full block.
+    """
 
     __slots__ = ("_block_tokens", "_prefix")
 
@@ -59,8 +67,10 @@ class BlockNamer:
         self._prefix = b"".join(_measured(part) for part in (salt, layout_id.encode(), b"%d" % block_tokens))
 
     def chain(self, session: SessionKey, token_ids: Sequence[int], shared_tokens: int) -> "BlockChain":
-        """Name the blocks of `token_ids` (each 0 to 2^31-1), of which the first `shared_tokens` hold only the shop's
-        words. 2,000 tokens in blocks of 32 take about 0.2 ms."""
+        """Name the blocks of `token_ids` (each 0 to 2^31-1). The first `shared_tokens` contain only the shop's text.
+
+        2,000 tokens in blocks of 32 take about 0.2 ms.
+        """
         root = blake2b(self._prefix + session.tenant.encode(), digest_size=NAME_BYTES, person=_ROOT).digest()
         size = self._block_tokens
         data = _packed(token_ids)
@@ -73,7 +83,8 @@ class BlockNamer:
 
 
 class BlockChain:
-    """The named blocks of one conversation's tokens, from the first: the shared, the private, then the tail if any."""
+    """The named blocks of one conversation's tokens: first the shared ones, then the private ones, then the tail if
+    any."""
 
     __slots__ = ("_block_tokens", "_data", "_session", "blocks", "names")
 
@@ -89,8 +100,10 @@ class BlockChain:
         return len(self._data) // _TOKEN_BYTES
 
     def extended(self, token_ids: Sequence[int]) -> "BlockChain":
-        """Return the chain with more (private) tokens at its end: what naming all of them at once would give. Full
-        blocks are not named again."""
+        """Return the chain with more (private) tokens at its end.
+
+        The result equals naming all tokens together, but full blocks are not named again.
+        """
         size = self._block_tokens
         data = self._data + _packed(token_ids)
         full = [block for block in self.blocks[-1:] if block.stop - block.start == size]
@@ -104,8 +117,10 @@ class BlockChain:
         return BlockChain(blocks, data, session=self._session, block_tokens=size)
 
     def longest_run(self, held: Container[bytes]) -> Run:
-        """Return the longest beginning whose blocks are all in `held` (a set, for speed). Where a full block is not, or
-        the tail, the longest beginning of it that was kept as a tail counts too."""
+        """Return the longest beginning whose blocks are all in `held` (a set, for speed).
+
+        If a full block or the tail is not in `held`, the longest beginning of it that was stored as a tail is included.
+        """
         count = 0
         for name in self.names:
             if name not in held:
@@ -117,11 +132,11 @@ class BlockChain:
         return Run(blocks, blocks[-1].stop if blocks else 0)
 
     def missing(self, held: Container[bytes]) -> tuple[Block, ...]:
-        """Return the blocks that are not in `held`: what there is to write."""
+        """Return the blocks that are not in `held` and have to be written."""
         return tuple(block for block in self.blocks if block.name not in held)
 
     def stale(self, held: Iterable[bytes]) -> tuple[bytes, ...]:
-        """Return the names that the conversation holds and that are no longer of this chain: those to drop."""
+        """Return the names in `held` that are not part of this chain and can be dropped."""
         names = set(self.names)
         return tuple(name for name in held if name not in names)
 
@@ -135,12 +150,12 @@ class BlockChain:
         return ()
 
     def _parent(self, blocks: Sequence[Block]) -> bytes:
-        """Return the name that the private block after these is made from."""
+        """Return the name from which the next private block's name is made."""
         return blocks[-1].name if blocks and not blocks[-1].shared else self._session
 
 
 def unbroken(blocks: Iterable[Block]) -> tuple[Block, ...]:
-    """Return the blocks that follow each other from the first token on."""
+    """Return the blocks that follow each other without a gap from the first token."""
     following: list[Block] = []
     stop = 0
     for block in blocks:
@@ -152,7 +167,7 @@ def unbroken(blocks: Iterable[Block]) -> tuple[Block, ...]:
 
 
 def _named(parent: bytes, data: bytes, block_tokens: int) -> list[bytes]:
-    """Return the names of consecutive blocks; the last may be shorter than the others."""
+    """Return the names of consecutive blocks; the last block may be shorter."""
     size = block_tokens * _TOKEN_BYTES
     names: list[bytes] = []
     for at in range(0, len(data), size):

@@ -1,11 +1,11 @@
-"""Keep what was computed of a conversation for its next turn: found before it waits, kept after it has ended.
+"""Store a conversation's KV for its next turn: look it up before a prompt waits, save it after the sequence has ended.
 
     prompt → names → host memory, disk → ask Redis → is it worth loading? → load → check → the sequence's `prefix`
-    the slot's KV, exported at the end → names → encode → host memory → ask Redis → write what is not there
+    the slot's KV, exported at the end → names → encode → host memory → ask Redis → write what is missing
 
-Redis, encoding and decoding are two threads' work, one a direction: a prompt waits for no write. The engine's thread
-only copies. Whatever goes wrong here costs time and never an answer: a block that is not what its name says is dropped
-and counted, and the tokens are computed.
+Two threads, one for each direction, call Redis, encode and decode, so that a prompt waits for no write. The engine's
+thread only copies. A failure here costs time and never an answer: a block that does not match its name is dropped and
+counted, and its tokens are computed.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ from workers.schedule.sequence import Prefix, Sequence
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvSaver:
-    """`store` is this thread's own."""
+    """Saves KV. `store` belongs to this thread."""
 
     codec: Codec
     namer: BlockNamer
@@ -51,8 +51,17 @@ class KvSaver:
     store: KvStore
 
     def save(self, tokens: ConversationTokens, start: int, values: NDArray[Any], in_memory: Callable[[], None]) -> None:
-        """Save the KV of the tokens from `start`; `in_memory` is called before Redis is asked. Raises
-        `StoreUnavailable`."""
+        """Save the KV of the tokens from `start`.
+
+        Args:
+            tokens: the conversation's tokens.
+            start: the first token of `values`.
+            values: the exported KV.
+            in_memory: called when the host memory has it, before Redis is asked.
+
+        Raises:
+            StoreUnavailable: Redis did not answer.
+        """
         session = tokens.session
         chain = self.namer.chain(session, tokens.ids, tokens.shared)
         encoded: dict[bytes, bytes] = {}
@@ -77,7 +86,7 @@ class KvSaver:
             session, own, drop=chain.stale(held.session_names), shared=shared, generation=tokens.generation
         )
         metrics.kv_bytes.labels("save").inc(sum(map(len, own.values())) + sum(map(len, shared.values())))
-        if saved is None:  # erased before this process could hear of it
+        if saved is None:  # erased before this process has received the erasure
             self.memory.drop(session)
 
 
@@ -87,8 +96,15 @@ log = get_logger()
 
 
 class Lane:
-    """A thread that runs one call after the other, and `idle` after `idle_due_s` without work (None: never). It is a
-    daemon: a hanging system call does not delay the process's end."""
+    """A thread that runs one call after another.
+
+    It is a daemon, so that a hanging system call does not delay the process's end.
+
+    Args:
+        name: the thread's name.
+        idle: called after a time without work.
+        idle_due_s: returns that time; None for never.
+    """
 
     def __init__(self, name: str, *, idle: Callable[[], object], idle_due_s: Callable[[], float | None]) -> None:
         self._idle = idle
@@ -100,7 +116,7 @@ class Lane:
         self._thread.start()
 
     def submit(self, work: Callable[[], T]) -> "Future[T]":
-        """Submit a call from any thread. The future may be cancelled until its turn comes."""
+        """Submit a call from any thread. The future may be cancelled until the call starts."""
         future: Future[T] = Future()
 
         def run() -> None:
@@ -108,14 +124,14 @@ class Lane:
                 return
             try:
                 future.set_result(work())
-            except Exception as error:  # noqa: BLE001 - whoever waits gets it
+            except Exception as error:  # noqa: BLE001 - raised where the future is awaited
                 future.set_exception(error)
 
         self._queue.put(run)
         return future
 
     def close(self, timeout_s: float) -> None:
-        """Do what was submitted, then end; at most `timeout_s` are waited for."""
+        """Run the submitted calls, then end the thread; wait at most `timeout_s`."""
         if self._thread.is_alive():
             self._queue.put(None)
             self._thread.join(timeout_s)
@@ -130,25 +146,27 @@ class Lane:
             if run is None:
                 return
             run()
-            del run  # what it gave is its asker's alone
+            del run  # drop the reference to the call's result
 
     def _look_after(self) -> None:
         try:
             self._idle()
-        except Exception:  # a fault of our own: without the thread nobody's work would ever be done
+        except Exception:  # an internal fault must not end the thread, which other calls need
             log.exception("kv_idle_failed")
 
 
 _ALL: Final = sys.maxsize
-_WORTH_MS: Final = 1.0  # what a fetch itself takes, without a load
+_WORTH_MS: Final = 1.0  # duration of a lookup without a load
 _MOST_UNSAVED_BYTES: Final = 256 << 20
 _WAIT_S: Final = 0.25
 _CLOSE_S: Final = 5.0
 
 
 class KvCache:
-    """`start` before the first use. `costs` are the engine's; what would take it less than a millisecond is neither
-    fetched nor kept."""
+    """The cache of one model's KV. Call `start` before its first use.
+
+    KV that the engine would compute in less than a millisecond is neither looked up nor stored.
+    """
 
     def __init__(self, *, memory: KvMemory, loader: KvLoader, saver: KvSaver, costs: Costs) -> None:
         self._memory = memory
@@ -166,11 +184,16 @@ class KvCache:
         self._saves.start()
 
     async def find(self, sequence: Sequence, *, first: bool, standing: int = 0) -> Prefix:
-        """Return the stored KV of a prompt, of all tokens but the last at most, before the prompt waits.
+        """Return the stored KV of a prompt, without its last token, before the prompt waits for a slot.
 
-        `first`: the conversation has no earlier turn, so only what a tenant's conversations share can be stored.
-        `standing`: the number of first tokens that a slot holds; KV of no more tokens is not fetched. Nothing is
-        fetched while as much waits to be saved as the host memory may hold."""
+        Nothing is fetched while as much KV waits for a slot as the host memory may hold.
+
+        Args:
+            sequence: the sequence with the prompt.
+            first: the conversation has no earlier turn, so only blocks shared by the tenant's conversations can be
+                stored.
+            standing: number of first tokens whose KV is in a slot; no more tokens' KV is fetched than beyond these.
+        """
         if self._costs.prefill_ms(len(sequence.prompt_ids)) <= _WORTH_MS:
             return Prefix(kept=_ALL)
         prompt = ConversationTokens(
@@ -189,8 +212,10 @@ class KvCache:
             return Prefix()
 
     def keep(self, sequence: Sequence, start: int, values: NDArray[Any]) -> None:
-        """Keep the KV of a sequence that has ended, from token `start`, a block's first. From any thread, without
-        waiting; what there is no room for until it is written is not kept."""
+        """Save the KV of an ended sequence from token `start`, which begins a block.
+
+        May be called on any thread and does not wait. Without room for it until it is written, it is not saved.
+        """
         ids = [*sequence.prompt_ids, *sequence.output_ids][: start + values.shape[3]]
         tokens = ConversationTokens(
             session=sequence.session,
@@ -207,11 +232,11 @@ class KvCache:
         self._saves.submit(lambda: self._save(tokens, start, values, coming))
 
     def erase(self, session: SessionKey, generation: int) -> None:
-        """Forget a conversation's earlier generations here; in Redis `History.delete` erases them."""
+        """Forget a conversation's earlier generations in this process; `History.delete` erases them in Redis."""
         self._memory.erase(session, generation)
 
     def close(self) -> None:
-        """Write what is to be kept, within a limit."""
+        """Write the KV that should be saved, within a limit."""
         self._fetches.close(_CLOSE_S)
         self._saves.close(_CLOSE_S)
         self._memory.close()
@@ -219,13 +244,13 @@ class KvCache:
         self._saver.store.close()
 
     async def _last_turn_is_here(self, session: SessionKey) -> None:
-        """Wait until the last turn's KV is in memory: the next question may come sooner than it is encoded."""
+        """Wait until the last turn's KV is in memory, since the next question may come before it is encoded."""
         if (coming := self._coming.get(session)) is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_WAIT_S):
                     await asyncio.shield(asyncio.wrap_future(coming))
 
-    # --- on the saving thread
+    # --- called on the saving thread
 
     def _save(self, tokens: ConversationTokens, start: int, values: NDArray[Any], coming: "Future[None]") -> None:
         try:
@@ -233,7 +258,7 @@ class KvCache:
                 self._saver.save(tokens, start, values, in_memory=lambda: self._come(tokens.session, coming))
         except StoreUnavailable:
             metrics.kv_dropped.labels("unavailable").inc()
-        except Exception as error:  # noqa: BLE001 - counted and logged; the turn's KV is not kept
+        except Exception as error:  # noqa: BLE001 - counted and logged; the turn's KV is not saved
             caught("kv", error)
             metrics.kv_dropped.labels("internal").inc()
         finally:
@@ -242,7 +267,7 @@ class KvCache:
                 self._unsaved_bytes -= values.nbytes
 
     def _come(self, session: SessionKey, coming: "Future[None]") -> None:
-        """Note that what was to be kept is in host memory, or will not be."""
+        """Mark the conversation's KV as being in host memory, or as not going to be."""
         with self._lock:
             if self._coming.get(session) is coming:
                 del self._coming[session]
@@ -262,11 +287,14 @@ _PROBE_INTERVAL_MS: Final = 1_000.0
 
 
 def open_cache(settings: Settings, info: EngineInfo, costs: Costs) -> KvCache:
-    """Return the cache; it connects when it is started. Raises `SettingsError` for a Redis that cannot be meant, or a
-    folder that cannot be made."""
+    """Return the cache; it connects when it is started.
+
+    Raises:
+        SettingsError: the Redis URL is invalid, or the disk tier's folder cannot be created.
+    """
     kv, layout = settings.kv, info.kv_layout
     longest = value_bytes(layout, kv.precision, BLOCK_TOKENS)
-    # All that a value depends on besides its tokens.
+    # everything besides its tokens that a value depends on
     layout_id = f"{info.model}/{info.revision}/{info.precision}/{layout.describe()}/{kv.precision}"
 
     def store(*, tells: bool) -> KvStore:
@@ -296,7 +324,11 @@ def open_cache(settings: Settings, info: EngineInfo, costs: Costs) -> KvCache:
 
 
 def _open_disk(kv: KvSettings) -> DiskTier | None:
-    """Return the disk under the host memory; None where none is wanted. Raises `SettingsError`."""
+    """Return the disk tier; None if it is disabled.
+
+    Raises:
+        SettingsError: its folder cannot be created.
+    """
     if not kv.disk_mib:
         return None
     try:

@@ -1,8 +1,9 @@
-"""Keep blocks that host memory has no room for as files of a folder that this process alone reads, and removes.
+"""Store blocks evicted from host memory as files in a folder that only this process reads, and that it removes.
 
-The threads that load and save use the files without the memory's lock; a file that is missing, cut or changed fails its
-block's check, and the block is computed again. A process that starts removes the folders of killed ones: those whose
-lock no process holds."""
+The threads that load and save use the files without the memory's lock; a missing, truncated or changed file fails its
+block's check, and the block is computed again. At its start a process removes the folders of killed ones, whose lock no
+process holds.
+"""
 
 import fcntl
 import os
@@ -23,7 +24,7 @@ _PREFIX: Final = "kv-"
 
 @dataclass(frozen=True, slots=True)
 class StoredBlock:
-    """A block's file, of `size` bytes."""
+    """A block's file and its size in bytes."""
 
     path: Path
     size: int
@@ -33,15 +34,19 @@ class StoredBlock:
 
 
 class DiskTier:
-    """At most `max_bytes` of files. `keep`, `find` and `erase` are called with the memory's lock held, `write` and
-    `read` without."""
+    """Files of at most `max_bytes`. `keep`, `find` and `erase` need the memory's lock, `write` and `read` do not."""
 
     def __init__(self, folder: Path, *, max_bytes: int, ttl_s: float) -> None:
-        """Raise `OSError` where the folder cannot be made."""
+        """Create the process's folder.
+
+        Raises:
+            OSError: the folder cannot be created.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         whole = os.open(folder, os.O_RDONLY)
         try:
-            fcntl.flock(whole, fcntl.LOCK_EX)  # nobody looks for orphans while one is made and not locked yet
+            # no other process removes orphans between the creation of this folder and its lock
+            fcntl.flock(whole, fcntl.LOCK_EX)
             _remove_orphans(folder)
             self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=folder))
             self._lock = (self._folder / _LOCK).open("wb")
@@ -55,24 +60,24 @@ class DiskTier:
         return name in self._index
 
     def keep(self, name: bytes, value: bytes, owner: str, now_unix_ms: float) -> StoredBlock:
-        """Return the place of a block, which is to be written there."""
+        """Return where to write a block."""
         block = StoredBlock(self._folder / name.hex(), len(value))
         self._index.put(name, block, owner, now_unix_ms)
         metrics.kv_disk_bytes.set(self._index.num_bytes)
         return block
 
     def find(self, names: Iterable[bytes], now_unix_ms: float) -> dict[bytes, StoredBlock]:
-        """Return the places of those that are kept."""
+        """Return the blocks that are stored."""
         found = {name: self._index.get(name, now_unix_ms) for name in names}
         return {name: block for name, block in found.items() if block is not None}
 
     def erase(self, owner: str) -> None:
-        """Remove all of an owner's blocks."""
+        """Remove all blocks of an owner."""
         self._index.erase(owner)
         metrics.kv_disk_bytes.set(self._index.num_bytes)
 
     def write(self, block: StoredBlock, value: bytes) -> None:
-        """Write a block. What the disk does not take is not kept."""
+        """Write a block. If the disk is full, it is not stored."""
         try:
             block.path.write_bytes(value)
         except OSError as error:
@@ -82,7 +87,7 @@ class DiskTier:
             self._writes.up()
 
     def read(self, block: StoredBlock) -> bytes | None:
-        """Return a block; None where its file is gone."""
+        """Return a block; None if its file does not exist."""
         try:
             return block.path.read_bytes()
         except OSError:
@@ -99,11 +104,11 @@ def _unlink(block: StoredBlock) -> None:
 
 
 def _remove_orphans(folder: Path) -> None:
-    """Remove the folders whose process has ended: its lock is free."""
+    """Remove the folders of ended processes: their lock is free."""
     for orphan in folder.glob(f"{_PREFIX}*"):
         try:
             with (orphan / _LOCK).open("rb") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(orphan, ignore_errors=True)
-        except OSError:  # it lives
+        except OSError:  # its process is alive
             continue

@@ -1,7 +1,8 @@
-"""Keep encoded blocks, or handles of them, in this process's memory, and evict the least recently used. Pure.
+"""Store encoded blocks, or handles to them, in this process's memory, and evict the least recently used. Pure.
 
-Each belongs to an owner, a conversation or what a tenant's conversations share, and is forgotten with it. Operations
-take constant time, but `erase` the time of the owner's number of blocks.
+Each block belongs to an owner, a conversation or a tenant, and is dropped with it. Operations take constant time,
+except
+`erase`, which takes time proportional to the owner's blocks.
 """
 
 from collections import OrderedDict
@@ -9,7 +10,7 @@ from collections.abc import Callable, Sized
 from typing import Final, Generic, NamedTuple, TypeVar
 
 ENTRY_BYTES: Final = 400
-"""What an entry takes besides its value, measured on CPython 3.11: so that many small values stay in the budget too."""
+"""Memory of an entry besides its value, measured on CPython 3.11, so that many small values stay within the budget."""
 
 
 V = TypeVar("V", bound=Sized)
@@ -22,9 +23,14 @@ class _Entry(NamedTuple, Generic[V]):
 
 
 class HostCache(Generic[V]):
-    """At most `max_bytes`; a value that is not used for `ttl_s` is dropped. One thread owns it. It calls
-    `evicted(name, value, owner)` for what makes room for others, `dropped(value)` for all that it no longer keeps.
-    `num_bytes` counts values and `ENTRY_BYTES` each."""
+    """A cache of at most `max_bytes`, owned by one thread.
+
+    Args:
+        max_bytes: limit for the values and `ENTRY_BYTES` each.
+        ttl_s: a value not used for this long is dropped.
+        evicted: called with `(name, value, owner)` of each value that is removed to make room.
+        dropped: called with each value that is removed for any reason.
+    """
 
     __slots__ = ("_dropped", "_entries", "_evicted", "_max_bytes", "_owners", "_ttl_ms", "num_bytes")
 
@@ -39,7 +45,7 @@ class HostCache(Generic[V]):
         self._evicted, self._dropped = evicted, dropped
         self._max_bytes = max_bytes
         self._ttl_ms = ttl_s * 1_000
-        self._entries: OrderedDict[bytes, _Entry[V]] = OrderedDict()  # the least recently used first
+        self._entries: OrderedDict[bytes, _Entry[V]] = OrderedDict()  # least recently used first
         self._owners: dict[str, set[bytes]] = {}
         self.num_bytes = 0
 
@@ -51,11 +57,11 @@ class HostCache(Generic[V]):
         return self._max_bytes
 
     def __contains__(self, name: object) -> bool:
-        """Return whether a value is there, or was until it expired. It is no use of it."""
+        """Return whether a value is stored, possibly expired. This does not count as a use."""
         return name in self._entries
 
     def get(self, name: bytes, now_unix_ms: float) -> V | None:
-        """Return the value, which is now the most recently used; None where there is none."""
+        """Return the value and mark it as the most recently used; None if there is none."""
         entry = self._entries.get(name)
         if entry is None:
             return None
@@ -67,7 +73,8 @@ class HostCache(Generic[V]):
         return entry.value
 
     def put(self, name: bytes, value: V, owner: str, now_unix_ms: float) -> None:
-        """Keep a value in place of the name's former one. One that is larger than all the room gives way at once."""
+        """Store a value in place of the name's former one. A value larger than the whole cache is evicted
+        immediately."""
         if name in self._entries:
             self._drop(name)
         self._purge(now_unix_ms)
@@ -84,13 +91,13 @@ class HostCache(Generic[V]):
         self.num_bytes += size
 
     def erase(self, owner: str) -> None:
-        """Forget all of an owner's blocks."""
+        """Drop all blocks of an owner."""
         for name in tuple(self._owners.get(owner, ())):
             self._drop(name)
 
     def _purge(self, now_unix_ms: float) -> None:
-        """Drop what has expired, from the least recently used on. Each block is dropped once: over many calls that is
-        one a call."""
+        """Drop expired values, beginning with the least recently used. On average this drops at most one for each
+        call."""
         while self._entries:
             name, entry = next(iter(self._entries.items()))
             if not self._expired(entry, now_unix_ms):

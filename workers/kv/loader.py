@@ -1,4 +1,4 @@
-"""Find a prompt's KV: in host memory, on disk, then in Redis where loading is sooner than computing. On one thread."""
+"""Find a prompt's KV in host memory, on disk, or in Redis if loading is faster than computing. On one thread."""
 
 from collections.abc import Generator, Sequence
 from contextlib import closing
@@ -24,7 +24,7 @@ from workers.schedule.sequence import Prefix
 
 
 class HandedOut:
-    """One thread owns it; the pieces may be let go on any."""
+    """Tracks the size of loaded KV that waits for a slot. One thread owns it; the pieces may be freed on any thread."""
 
     __slots__ = ("_held",)
 
@@ -35,22 +35,22 @@ class HandedOut:
         self._held.append((ref(pieces), pieces.num_bytes))
 
     def num_bytes(self) -> int:
-        """Return the bytes that are still held. What several are views of counts once for each."""
+        """Return the bytes that are still in use. An array that several pieces share counts for each."""
         self._held = [(held, size) for held, size in self._held if held() is not None]
         return sum([size for _, size in self._held])
 
 
-_LEAST_WAITING_BYTES: Final = 1 << 30  # as much may wait for slots however little the host memory may hold
+_LEAST_WAITING_BYTES: Final = 1 << 30  # this much may wait for slots even with a smaller host memory
 
 Coming = Generator[dict[bytes, bytes], None, None]
-"""Values by name, some at a time."""
+"""Values by name, a few at a time."""
 
 log = get_logger()
 
 
 @dataclass(slots=True, kw_only=True)
 class KvLoader:
-    """`store` is this thread's own."""
+    """Finds KV. `store` belongs to this thread."""
 
     layout: KvLayout
     codec: Codec
@@ -64,7 +64,7 @@ class KvLoader:
     _logged: set[str] = field(default_factory=set, init=False)
 
     def find(self, tokens: ConversationTokens, *, first: bool, standing: int) -> Prefix:
-        """Return what there is of a prompt's KV; see `KvCache.find`."""
+        """Return the stored KV of a prompt; see `KvCache.find`."""
         ids = tokens.ids
         chain = self.namer.chain(tokens.session, ids, tokens.shared)
         run, values, here = self.memory.longest_run(chain)
@@ -78,7 +78,7 @@ class KvLoader:
         blocks, coming = self._ask(tokens, chain, blocks, values, first=first)
         pieces = self._decoded(tokens, blocks, values, coming, here)
         if local and local[-1] not in blocks and pieces.num_tokens == local[-1].start:
-            # What was to come in place of the tail that is here did not.
+            # the blocks that should replace the local tail did not arrive
             blocks, pieces = local, self._decoded(tokens, local, values, coming, here)
         blocks = blocks[: len(pieces.arrays)]
         num_tokens = min(pieces.num_tokens, len(ids) - 1)
@@ -102,8 +102,8 @@ class KvLoader:
         *,
         first: bool,
     ) -> tuple[tuple[Block, ...], Coming]:
-        """Return the blocks with more of the chain, from Redis, where loading is sooner than computing; and the values
-        of those that are loaded, as they come."""
+        """Return the blocks, extended by blocks in Redis if loading is faster than computing, and the values being
+        loaded."""
         have, num_tokens = blocks[-1].stop if blocks else 0, len(tokens.ids)
         shared = [block.name for block in chain.blocks if block.shared and block.name not in values]
         begun = monotonic_s()
@@ -128,7 +128,8 @@ class KvLoader:
         return found, self._load(tokens.session, wanted, sum(sizes[: decision.num_blocks]), begun)
 
     def _load(self, session: SessionKey, wanted: Sequence[Block], num_bytes: int, begun: float) -> Coming:
-        """Give the values of blocks as they come from Redis; learn how long that took, with what was done with them."""
+        """Yield the values of blocks as they arrive from Redis, and learn the duration of the load including their
+        processing."""
         loaded = 0
         try:
             for values in self.store.load(
@@ -156,8 +157,10 @@ class KvLoader:
         coming: Coming,
         here: frozenset[bytes],
     ) -> KvPieces:
-        """Return the blocks' tensors, up to the first that does not come or is not what its name says: each is checked
-        while Redis sends the next."""
+        """Return the blocks' tensors, up to the first one that is missing or invalid.
+
+        Each block is checked while Redis sends the next.
+        """
         arrays: list[NDArray[Any]] = []
         bad: tuple[Block, str] | None = None
         with closing(coming):
@@ -181,7 +184,7 @@ class KvLoader:
 
     def _drop(self, session: SessionKey, block: Block, reason: str) -> None:
         metrics.kv_dropped.labels(reason).inc()
-        if reason not in self._logged:  # once: whoever plants one plants thousands; the metric counts them
+        if reason not in self._logged:  # log once, since an attacker would plant thousands; the metric counts them
             self._logged.add(reason)
             log.warning("kv_block_dropped", reason=reason, shared=block.shared, action="the tokens are computed")
         try:
@@ -190,7 +193,8 @@ class KvLoader:
             return
 
     def _in_full_blocks(self, blocks: Sequence[Block]) -> int:
-        """Return how many tokens full blocks hold; a tail's are exported again, with those that fill its block."""
+        """Return the number of tokens in full blocks. A tail's tokens are exported again with those that complete
+        its block."""
         return sum(block.stop - block.start for block in blocks if block.stop - block.start == self.block_tokens)
 
     def _recompute_ms(self, start: int, stop: int) -> float:

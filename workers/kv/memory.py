@@ -1,5 +1,6 @@
-"""The host memory for KV and the disk under it, as the threads that load and save share them; what was erased is put
-into neither again."""
+"""The host memory and disk for KV, shared by the threads that load and save. Erased conversations are not stored
+again.
+"""
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +17,7 @@ from workers.kv.host import HostCache
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationTokens:
-    """Tokens of a conversation in one of its generations; the first `shared` hold no customer's words."""
+    """A conversation's tokens in one generation. The first `shared` tokens contain no customer's text."""
 
     session: SessionKey
     ids: Sequence[int]
@@ -25,8 +26,7 @@ class ConversationTokens:
 
 
 class KvMemory:
-    """Blocks by name; may be used on any thread. What the memory has no room for goes to the `disk`, where there is
-    one."""
+    """Blocks by name, usable on any thread. Blocks evicted from memory go to `disk` if there is one."""
 
     def __init__(self, *, max_bytes: int, ttl_s: float, disk: DiskTier | None = None) -> None:
         self._host: HostCache[bytes] = HostCache(max_bytes=max_bytes, ttl_s=ttl_s, evicted=self._evict)
@@ -41,8 +41,13 @@ class KvMemory:
             return name in self._host or (self._disk is not None and name in self._disk)
 
     def longest_run(self, chain: BlockChain) -> tuple[tuple[Block, ...], dict[bytes, bytes], frozenset[bytes]]:
-        """Return the first blocks of a chain that are here, the values of those that have not expired, and the names of
-        those that stood in memory: what a disk gave back is to be checked."""
+        """Return the first blocks of a chain that are stored here.
+
+        Returns:
+            The blocks, the values of those that have not expired, and the names of those from memory; the others came
+            from
+            disk and must be checked.
+        """
         with self._lock:
             run = chain.longest_run(self._host if self._disk is None else _Either(self._host, self._disk)).blocks
             values, stored = self._values(run)
@@ -50,13 +55,14 @@ class KvMemory:
         return run, values | self._read(stored), in_memory
 
     def values(self, blocks: Iterable[Block]) -> dict[bytes, bytes]:
-        """Return the values of the blocks that are here, by name."""
+        """Return the values of the stored blocks by name."""
         with self._lock:
             values, stored = self._values(blocks)
         return values | self._read(stored)
 
     def put(self, tokens: ConversationTokens, block: Block, value: bytes) -> None:
-        """Keep a block, unless its conversation's generation was erased; shared blocks hold nothing of it."""
+        """Store a block, unless its conversation's generation was erased. Shared blocks contain no conversation's
+        text."""
         session = tokens.session
         with self._lock:
             if block.shared or not self._is_erased(tokens):
@@ -74,12 +80,12 @@ class KvMemory:
             metrics.kv_host_bytes.set(self._host.num_bytes)
 
     def drop(self, session: SessionKey) -> None:
-        """Forget a conversation whose erasure this process has not heard of yet."""
+        """Forget a conversation whose erasure this process has not received yet."""
         with self._lock:
             self._forget(session)
 
     def close(self) -> None:
-        """Remove what the disk holds."""
+        """Remove the files on disk."""
         if self._disk is not None:
             self._disk.close()
 
@@ -91,7 +97,7 @@ class KvMemory:
         return self._erasures.erased(tokens.session, tokens.generation, now_unix_ms())
 
     def _values(self, blocks: Iterable[Block]) -> tuple[dict[bytes, bytes], dict[bytes, StoredBlock]]:
-        """Return the values in memory, and where the others stand on disk."""
+        """Return the values in memory, and the files of the others."""
         now = now_unix_ms()
         found = {block.name: self._host.get(block.name, now) for block in blocks}
         values = {name: value for name, value in found.items() if value is not None}
@@ -108,7 +114,7 @@ class KvMemory:
             self._spilled.append((self._disk.keep(name, value, owner, now_unix_ms()), value))
 
     def _write(self, place: StoredBlock, value: bytes) -> None:
-        """Write a block that gave way; where it was erased meanwhile its file goes again."""
+        """Write an evicted block; remove its file again if it was erased in the meantime."""
         assert self._disk is not None
         self._disk.write(place, value)
         with self._lock:
@@ -125,7 +131,7 @@ class KvMemory:
 
 @dataclass(frozen=True, slots=True)
 class _Either:
-    """The blocks that are in the memory or on the disk."""
+    """The blocks in memory or on disk."""
 
     host: HostCache[bytes]
     disk: DiskTier

@@ -1,4 +1,4 @@
-"""A thread's connections to Redis: one, or one to each node of a cluster; and what is sent over them together."""
+"""A thread's connections to Redis, one for each node of a cluster, and batches of commands over them."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -9,21 +9,25 @@ from redis.exceptions import ClusterError, MovedError, RedisClusterException, Re
 from shared.redis.client import blocking_cluster, blocking_redis
 from shared.settings.redis import RedisAddress
 
-_UNDER_WAY: Final = 2  # commands of a stream
+_UNDER_WAY: Final = 2  # commands of a stream that are in flight
 
 
 class KvNodes:
-    """Connects with the first batch. Each read and each write of a socket takes at most `timeout_ms`."""
+    """Connects at the first batch. Each read and write of a socket takes at most `timeout_ms`."""
 
     def __init__(self, settings: RedisAddress, *, timeout_ms: float) -> None:
         self._settings = settings
         self._timeout_ms = timeout_ms
         self._cluster: RedisCluster | None = None
-        # Of a cluster it is the node that the URL names, and asks for nothing: it refuses a URL that is none.
+        # In a cluster this is the node in the URL, which is not queried; creating it rejects an invalid URL.
         self._client = blocking_redis(settings, timeout_ms=timeout_ms)
 
     def client_of(self, key: str) -> Redis:
-        """Return the client of a node. Raises `RedisError`."""
+        """Return the client for a key's node.
+
+        Raises:
+            RedisError: the cluster's slots cannot be read.
+        """
         if not self._settings.cluster:
             return self._client
         if self._cluster is None:
@@ -35,15 +39,17 @@ class KvNodes:
             raise ClusterError(str(error)) from error
 
     def learn(self) -> None:
-        """Ask the cluster's nodes, until one answers, who serves what; those that are asked in vain cost their time.
-        One server is connected to anew: behind its address there may be another."""
+        """Reload the cluster's slots from the first node that answers, or reconnect to a single server.
+
+        A node that does not answer costs its timeout. A single server's address may lead to another server now.
+        """
         if self._cluster is None:
             self._client.close()
             return
         try:
             self._cluster.nodes_manager.initialize()
         except (RedisError, RedisClusterException, OSError):
-            self.close()  # its first node is asked anew by the next batch
+            self.close()  # the next batch asks the first node again
 
     def close(self) -> None:
         self._client.close()
@@ -53,7 +59,7 @@ class KvNodes:
 
 
 class Batch:
-    """Commands that each name a key, sent together: in one write to each node, in their order there."""
+    """Commands with one key each, sent in one write to each node, in order."""
 
     def __init__(self, nodes: KvNodes) -> None:
         self._nodes = nodes
@@ -66,8 +72,13 @@ class Batch:
         self._commands.append((key, command))
 
     def execute(self) -> list[Any]:
-        """Execute commands; return the replies in their order, errors among them. Sent again, once, where a slot has
-        moved: each batch may be. Raises `RedisError`, `OSError`."""
+        """Execute the commands and return the replies in order, including errors.
+
+        After a MOVED reply the batch is sent once more, which must be harmless.
+
+        Raises:
+            RedisError, OSError: a node did not answer.
+        """
         replies = self._sent()
         if any(isinstance(reply, MovedError) for reply in replies):
             self._nodes.learn()
@@ -89,8 +100,15 @@ class Batch:
 
 
 def stream(nodes: KvNodes, key: str, commands: Sequence[Sequence[Any]]) -> Iterator[Any]:
-    """Execute commands of one key; give each reply as it comes, errors among them. The node puts the next one together
-    while one is read and used. Sent again, once, from where the key has moved. Raises `RedisError`, `OSError`."""
+    """Execute commands of one key; yield each reply as it arrives, including errors.
+
+    The node prepares the next reply while one is read and used. After a MOVED reply the remaining commands are sent to
+    the
+    new node, once.
+
+    Raises:
+        RedisError, OSError: a node did not answer.
+    """
     num_given = 0
     for reply in _streamed(nodes.client_of(key), commands):
         if isinstance(reply, MovedError):
@@ -104,7 +122,7 @@ def stream(nodes: KvNodes, key: str, commands: Sequence[Sequence[Any]]) -> Itera
 
 
 def _streamed(client: Redis, commands: Sequence[Sequence[Any]]) -> Iterator[Any]:
-    """As `stream`; one that is closed before its end hangs up."""
+    """Execute commands as `stream`. If the generator is closed early, the connection is closed."""
     pool = client.connection_pool
     connection = pool.get_connection()
     num_unread = 0

@@ -1,16 +1,17 @@
-"""Blocks of KV in Redis: a hash a session, a plain key for each block that a tenant's sessions share.
+"""Blocks of KV in Redis: a hash for each session, and a plain key for each block that a tenant's sessions share.
 
-Names are raw bytes in a hash (half of hex, and `load` takes what `ask` gave), hex in a key. Each script and transaction
-touches one hash tag, the session's or the tenant's; a batch is no transaction and may hold several, so a Redis Cluster
-takes it too. While a cluster moves a slot, what it holds cannot be had or kept.
+Names are raw bytes in a hash (half as long as hex, and `load` takes what `ask` returned), hex in a key. Each script and
+transaction uses one hash tag, the session's or the tenant's; a batch is not a transaction and may use several, so it
+works with a Redis Cluster too. While a cluster moves a slot, its blocks can be neither read nor written.
 
-Values never pass through a script: Lua would copy them twice, at several times the cost (23 MB: 45 ms in place of 13,
-Redis standing still meanwhile). So `ask` finds in a script which values have a length that can be ours, and `load` gets
-those as they are. That a session was erased stands in another Redis, which evicts nothing: `save` looks there after it
-has written, and takes back what may not be kept. Who erases marks it first, so one of the two finds it.
+Values never pass through a script: Lua would copy them twice, at several times the cost (23 MB: 45 ms instead of 13,
+during which Redis serves no other client). So `ask` finds in a script which values have a valid length, and `load`
+reads
+those directly. The marks of erased sessions are in another Redis, which evicts nothing: `save` reads the mark after
+writing, and deletes what may not be stored. An erasure writes the mark first, so one of the two finds the other.
 
-A cache: each read and each write of the socket is bounded by `kv.timeout_ms`. After a failure no call reaches Redis
-until `probe`, which the thread makes while it has nothing else to do, has seen it answer: no request waits for a trial.
+This is a cache: each read and write of a socket is limited by `kv.timeout_ms`. After a failure no call reaches Redis
+until `probe`, which the thread makes while it is idle, has got an answer: no request waits for such an attempt.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -35,11 +36,11 @@ from shared.telemetry.availability import Availability
 from shared.wire.session_key import SessionKey, shared_key
 from workers.kv.nodes import Batch, KvNodes, stream
 
-# Scripts that Redis runs: each touches the keys of one hash tag, and no value. ARGV of both that ask: TTL in seconds,
-# the longest value, the longest name, the most names.
+# Redis scripts: each uses the keys of one hash tag and reads no value. ARGV of both ask scripts: TTL in seconds, the
+# longest value, the longest name, the most names.
 
-# A session's names whose values may be ours; what cannot be is deleted.
-# → [of the wrong type, too many, oversized, names…]
+# Returns the session's names whose values have a valid length, and deletes the others. → [wrong type, too many,
+# oversized, names…]
 ASK_SESSION: Final = """
 redis.call('EXPIRE', KEYS[1], ARGV[1])
 local kind = redis.call('TYPE', KEYS[1])['ok']
@@ -58,7 +59,7 @@ end
 return found
 """
 
-# → for each key 1 where it is there and may be ours, else 0; behind them [of the wrong type, too many, oversized].
+# → for each key 1 if it exists and is valid, else 0; then [wrong type, too many, oversized]
 ASK_SHARED: Final = """
 local found, wrong, oversized = {}, 0, 0
 for i, key in ipairs(KEYS) do
@@ -82,7 +83,7 @@ found[#found + 1] = oversized
 return found
 """
 
-# Before the values are written: room for them. ARGV: names to drop. → 1 where a key of the wrong type stood there.
+# Runs before the values are written, to make room. ARGV: names to drop. → 1 if the key had the wrong type
 OPEN: Final = """
 local kind = redis.call('TYPE', KEYS[1])['ok']
 if kind ~= 'none' and kind ~= 'hash' then redis.call('DEL', KEYS[1]) return 1 end
@@ -93,27 +94,37 @@ return 0
 
 _LONGEST_NAME: Final = 64
 _MOST_NAMES: Final = 4_096
-_TRANSACTION_BYTES: Final = 4 << 20  # Redis serves nobody else while it executes one: about 2 ms
+_TRANSACTION_BYTES: Final = 4 << 20  # Redis serves no other client while it executes one: about 2 ms
 _DROPPED: Final = ("wrong_type", "too_many", "oversized")
-_REPLY_BYTES: Final = 2 << 20  # two are under way
-_RETRY_AFTER_MS: Final = 1_000.0  # after a failure Redis is left alone so long
+_REPLY_BYTES: Final = 2 << 20  # two are in flight
+_RETRY_AFTER_MS: Final = 1_000.0  # pause after a failure
 _PROBE: Final = SessionKey("", "")
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The blocks that Redis has, by name: of the session all, of the shared ones those that were asked for."""
+    """The names of blocks that Redis has: all of the session's, and the shared ones that were asked for."""
 
     session_names: frozenset[bytes] = frozenset()
     shared_names: frozenset[bytes] = frozenset()
 
 
 class KvStore:
-    """Used by one thread, except `available`. It connects at the first `probe`; until then it is not available.
+    """The store, used by one thread except for `available`. It connects at the first `probe` and is not available
+    before.
 
-    `marks` is the Redis with the marks of erased sessions. Values above `max_value_bytes` are never fetched.
-    `count_dropped` gets the reason of each key or value that is deleted or skipped: wrong_type, too_many, oversized.
-    Methods raise `StoreUnavailable` and nothing else. `tells`: log outages; of two stores on one Redis one does."""
+    Methods raise `StoreUnavailable` and nothing else.
+
+    Args:
+        redis: the Redis of the KV.
+        kv: limits.
+        marks: the Redis with the marks of erased sessions.
+        max_value_bytes: larger values are never fetched.
+        count_dropped: called with the reason of each key or value that is deleted or skipped: wrong_type, too_many,
+            oversized.
+        tells: log outages; of two stores on one Redis only one does.
+        retry_after_ms: pause after a failure.
+    """
 
     def __init__(
         self,
@@ -133,19 +144,20 @@ class KvStore:
         self._count_dropped = count_dropped
         self._retry_after_s = retry_after_ms / 1_000
         self._redis = Availability("redis for kv", tells)
-        self._writes = Availability("redis for kv's writes")  # Redis answers and takes none: full, or a replica
+        # Redis answers but rejects writes: it is full, or a replica
+        self._writes = Availability("redis for kv's writes")
         self.available = False
-        """Whether a call would reach Redis. Any thread may ask, and so spare itself a call that raises."""
+        """Whether a call would reach Redis. Any thread may read this to avoid a call that raises."""
 
     def probe_due_in_ms(self) -> float | None:
-        """After so long without work the thread shall `probe`; None where there is no need."""
+        """Return the time after which the idle thread must call `probe`; None if it need not."""
         return None if self.available else max(0.0, self._redis.retry_at_s - monotonic_s()) * 1_000
 
     def probe(self) -> bool:
-        """Try Redis where that is due, with every command that a load needs; whether it is available."""
+        """Try Redis with every command that a load needs, if that is due; return whether it is available."""
         if self.probe_due_in_ms() == 0.0:
             if self._redis.cause is not None:
-                self._nodes.learn()  # another may serve in the place of the one that failed
+                self._nodes.learn()  # another server may have replaced the failed one
             batch, key = Batch(self._nodes), _PROBE.of("kv")
             self._ask(batch, _PROBE, [key])
             batch.add(key, "HMGET", key, b"probe")
@@ -159,8 +171,7 @@ class KvStore:
         return self.available
 
     def ask(self, session: SessionKey, shared_names: Sequence[bytes]) -> Held:
-        """Return what is there, in one round trip; all of it lives `kv.ttl_s` from now. What cannot be ours is
-        deleted."""
+        """Return the stored names in one round trip, and renew their TTL. Invalid values are deleted."""
         batch = self._batch()
         self._ask(batch, session, [shared_key(session.tenant, name) for name in shared_names])
         own, *rest = self._execute(batch.execute)
@@ -175,8 +186,11 @@ class KvStore:
     def load(
         self, session: SessionKey, names: Sequence[bytes], shared_names: Sequence[bytes] = ()
     ) -> Iterator[dict[bytes, bytes]]:
-        """Yield the values of names that `ask` returned, shared ones first, without those that are gone. Redis sends a
-        reply only once it is whole, so each has a few MiB, and the next is requested while one is used."""
+        """Yield the values of names that `ask` returned, shared ones first; missing ones are left out.
+
+        Redis sends a reply only when it is complete, so each has a few MiB, and the next is requested while one is
+        used.
+        """
         tenant, own = session.tenant, session.of("kv")
         yield from self._load(shared_names, lambda some: ["MGET", *[shared_key(tenant, name) for name in some]])
         yield from self._load(names, lambda some: ["HMGET", own, *some])
@@ -192,7 +206,7 @@ class KvStore:
             replies = stream(self._nodes, str(commands[0][1]), commands)
         for part in parts:
             (reply,) = self._execute(lambda: [next(replies)])
-            if isinstance(reply, ResponseError):  # planted since it was asked
+            if isinstance(reply, ResponseError):  # the key was changed after `ask`
                 self._count_dropped("wrong_type")
                 return
             values = {name: value for name, value in zip(part, reply, strict=True) if value is not None}
@@ -211,12 +225,23 @@ class KvStore:
         shared: Mapping[bytes, bytes] | None = None,
         generation: int,
     ) -> int | None:
-        """Write the session's new blocks, drop others of it, write the shared ones that Redis lacks: one round trip.
-        Return the bytes of values written; None if the turn's generation was erased: nothing of it stays. Raises
-        without a call while Redis takes no writes."""
+        """Write the session's new blocks, drop others, and write missing shared ones, in one round trip.
+
+        While Redis rejects writes, this raises without a call.
+
+        Args:
+            session: the conversation.
+            blocks: its new blocks.
+            drop: names of its blocks to delete.
+            shared: blocks shared by the tenant's conversations.
+            generation: the conversation's generation.
+
+        Returns:
+            The bytes of the values written; None if the generation was erased, and then nothing remains.
+        """
         batch = self._batch()
         if monotonic_s() < self._writes.retry_at_s:
-            raise StoreUnavailable("Redis takes no writes; it is left alone with them for a while")
+            raise StoreUnavailable("Redis rejects writes; they are paused for a moment")
         parts = [*_parts(blocks)] or ([{}] if drop else [])
         for number, part in enumerate(parts):
             _write(batch, session.of("kv"), part, drop=() if number else drop, ttl_s=self._ttl_s)
@@ -226,7 +251,7 @@ class KvStore:
         if not len(batch):
             return 0
         replies = self._execute(batch.execute, writing=True)
-        for opened, *_ in [reply for reply in replies if isinstance(reply, list)]:  # those of EXEC
+        for opened, *_ in [reply for reply in replies if isinstance(reply, list)]:  # the replies of EXEC
             if opened:
                 self._count_dropped("wrong_type")
         taken = replies[len(replies) - len(shared or ()) :]
@@ -234,7 +259,7 @@ class KvStore:
         return written + _size(blocks) if self._stays(session, blocks, generation) else None
 
     def drop(self, session: SessionKey, names: Collection[bytes], shared_names: Collection[bytes] = ()) -> None:
-        """Delete blocks that turned out to be something else."""
+        """Delete invalid blocks."""
         batch = self._batch()
         if names:
             batch.add(session.of("kv"), "HDEL", session.of("kv"), *names)
@@ -244,12 +269,12 @@ class KvStore:
         self._execute(batch.execute)
 
     def close(self) -> None:
-        """Hang up. No call may follow."""
+        """Close the connections. No call may follow."""
         self.available = False
         self._nodes.close()
         self._marks.close()
 
-    # --- what is sent
+    # --- commands
 
     def _ask(self, batch: Batch, session: SessionKey, shared_keys: Sequence[str]) -> None:
         limits = (self._ttl_s, self._max_value_bytes, _LONGEST_NAME, _MOST_NAMES)
@@ -258,8 +283,10 @@ class KvStore:
             batch.add(shared_keys[0], "EVAL", ASK_SHARED, len(shared_keys), *shared_keys, *limits)
 
     def _stays(self, session: SessionKey, blocks: Mapping[bytes, bytes], generation: int) -> bool:
-        """Return whether what was written may be kept: no later generation of its session has begun. Else, or where
-        nobody can tell, it is taken back."""
+        """Return whether the written blocks may stay: no later generation of the session has begun.
+
+        Otherwise, or if that cannot be read, they are deleted.
+        """
         if not blocks:
             return True
         marks, key = Batch(self._marks), session.of("erased")
@@ -274,32 +301,31 @@ class KvStore:
             return True
         self.drop(session, list(blocks))
         if isinstance(erased, Exception):
-            raise StoreUnavailable(f"nobody tells whether the session was erased: {erased}")
+            raise StoreUnavailable(f"cannot read whether the session was erased: {erased}")
         return False
 
-    # --- how it goes
+    # --- results
 
     def _check_available(self) -> None:
         if not self.available:
-            raise StoreUnavailable("Redis is left alone after a failure")
+            raise StoreUnavailable("Redis is not called for a moment after a failure")
 
     def _batch(self) -> Batch:
         self._check_available()
         return Batch(self._nodes)
 
     def _execute(self, execute: Callable[[], list[Any]], *, writing: bool = False) -> list[Any]:
-        """Execute commands; return the replies. A wrong type is the caller's to see, in place of the reply; every other
-        error ends the call."""
+        """Execute commands and return the replies. A WRONGTYPE error is returned as a reply; any other error raises."""
         try:
             replies = execute()
-        except (RedisError, OSError, ValueError) as error:  # ValueError: what speaks there is no Redis
+        except (RedisError, OSError, ValueError) as error:  # ValueError: the server is not Redis
             raise self._failed(error) from error
         refusals = [error for error in _errors(replies) if not str(error).startswith("WRONGTYPE")]
         if refusals:
-            # Why a transaction was not executed stands before it.
+            # The error before an EXECABORT says why the transaction was not executed.
             refusal = next((error for error in refusals if not isinstance(error, ExecAbortError)), refusals[0])
             if isinstance(refusal, AskError | TryAgainError):
-                raise StoreUnavailable(f"Redis is moving what is asked for: {refusal}") from refusal
+                raise StoreUnavailable(f"Redis is moving the requested keys: {refusal}") from refusal
             raise (self._refused(refusal) if writing else self._failed(refusal)) from refusal
         if writing:
             self._writes.up()
@@ -325,7 +351,7 @@ def _count(counts: Iterable[int], count_dropped: Callable[[str], None]) -> None:
 
 
 def _write(batch: Batch, key: str, blocks: Mapping[bytes, bytes], *, drop: Iterable[bytes], ttl_s: int) -> None:
-    """Write in a transaction of its own within the batch: nothing is written without the time that it lives."""
+    """Write in a separate transaction within the batch, so that no value is written without its TTL."""
     batch.add(key, "MULTI")
     batch.add(key, "EVAL", OPEN, 1, key, *drop)
     if blocks:
@@ -335,7 +361,7 @@ def _write(batch: Batch, key: str, blocks: Mapping[bytes, bytes], *, drop: Itera
 
 
 def _parts(blocks: Mapping[bytes, bytes]) -> Iterator[dict[bytes, bytes]]:
-    """In their order, each part's values together at most `_TRANSACTION_BYTES`, or a single larger one."""
+    """Split blocks in order into parts of at most `_TRANSACTION_BYTES`, or a single larger block."""
     part: dict[bytes, bytes] = {}
     for name, value in blocks.items():
         if part and _size(part) + len(value) > _TRANSACTION_BYTES:

@@ -1,12 +1,14 @@
-"""A block of KV as bytes: a header of 24 bytes, then the raw tensor `[layers, parts, heads, tokens, dim]`. Pure.
+"""Encode a block of KV as bytes: a header of 24 bytes, then the raw tensor `[layers, parts, heads, tokens, dim]`. Pure.
 
-Codecs: `exact` (the engine's own numbers), `fp16`, `int8` (fp32 scales, one a token and head, before the tensor). The
-last two are for floats wider than theirs, `int8` for bfloat16 too; of other numbers they keep the exact ones.
+Codecs: `exact` (the engine's own numbers), `fp16`, `int8` (with fp32 scales, one for each token and head, before the
+tensor). The last two are for wider floats, `int8` also for bfloat16; other numbers are stored exactly.
 
-What a reader expects it knows beforehand, so a header is compared, never believed: nothing is allocated by its claims.
-The checksum is over the header, the block's name and the tensor. CRC-32 (3.3 GB/s here, BLAKE2b 0.8) is against
-accidents: bytes that were cut, changed, or put under another name. Who may write to the store can forge it; the worst
-that does is wrong numbers, all of them finite.
+A reader knows what to expect, so a header is only compared, and nothing is allocated based on it. The checksum covers
+the
+header, the block's name and the tensor. CRC-32 (3.3 GB/s here, BLAKE2b 0.8) protects against accidents: truncated or
+changed bytes, or a wrong name. Anyone who can write to the store can forge it; the worst result is wrong numbers, all
+of
+them finite.
 """
 
 import struct
@@ -40,7 +42,7 @@ _INT8_MAX: Final = 127
 
 
 class BadBlock(Exception):  # noqa: N818 - an expected outcome: the block is dropped and counted
-    """A value that is not the block it was taken for. `reason` is a metric's label."""
+    """A value that is not the expected block. `reason` is a metric's label."""
 
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason)
@@ -48,13 +50,21 @@ class BadBlock(Exception):  # noqa: N818 - an expected outcome: the block is dro
 
 
 def value_bytes(layout: KvLayout, codec: Codec, num_tokens: int) -> int:
-    """Return how long an encoded block of that many tokens is."""
+    """Return the length of an encoded block of that many tokens."""
     return _START + num_tokens * _payload_bytes_per_token(layout, _effective(codec, layout.numpy_dtype))
 
 
 def encode(array: NDArray[Any], codec: Codec, *, name: bytes) -> bytes:
-    """Return the value of block `name`; `array` is `[layers, parts, heads, tokens, dim]`, of any strides. Raises
-    `ValueError` for a number that is not finite or too large for the codec: such a block must not be kept."""
+    """Return the value of block `name`.
+
+    Args:
+        array: `[layers, parts, heads, tokens, dim]`, with any strides.
+        codec: the configured codec.
+        name: the block's name.
+
+    Raises:
+        ValueError: a number is not finite or too large for the codec; such a block must not be stored.
+    """
     layers, parts, heads, tokens, dim = array.shape
     layout = KvLayout(layers=layers, parts=parts, heads=heads, dim=dim, dtype=array.dtype.str)
     effective = _effective(codec, layout.numpy_dtype)
@@ -71,7 +81,7 @@ def encode(array: NDArray[Any], codec: Codec, *, name: bytes) -> bytes:
         pieces = _quantized(wide)
         finite = _scales_fit(pieces[0], wide.dtype)
     if not finite:
-        raise ValueError(f"KV that is not finite, or too large for {effective}, cannot be kept")
+        raise ValueError(f"KV that is not finite, or too large for {effective}, cannot be stored")
     checksum = _CHECKSUM.pack(_crc(head, name, *(piece.data for piece in pieces)))
     return b"".join((head, checksum, *(piece.data for piece in pieces)))
 
@@ -79,9 +89,19 @@ def encode(array: NDArray[Any], codec: Codec, *, name: bytes) -> bytes:
 def decode(
     data: bytes, layout: KvLayout, codec: Codec, num_tokens: int, *, name: bytes, checked: bool = False
 ) -> NDArray[Any]:
-    """Return the array of block `name`, `layout.shape(num_tokens)`, for the engine to import: of `exact` and `fp16` a
-    view of `data`. `checked`: this process has encoded or decoded the value before, so only header and length are
-    compared. Raises `BadBlock` for any other value than the expected."""
+    """Return the array of block `name`, `layout.shape(num_tokens)`; for `exact` and `fp16` a view of `data`.
+
+    Args:
+        data: the stored value.
+        layout: the engine's KV layout.
+        codec: the configured codec.
+        num_tokens: tokens in the block.
+        name: the block's name.
+        checked: this process has encoded or decoded the value before, so only header and length are compared.
+
+    Raises:
+        BadBlock: the value is not the expected one.
+    """
     effective = _effective(codec, layout.numpy_dtype)
     head = _head(layout, effective, num_tokens)
     payload = _payload(data, head, value_bytes(layout, codec, num_tokens))
@@ -105,7 +125,7 @@ def decode(
 
 
 def _payload(data: bytes, head: bytes, length: int) -> memoryview:
-    """Return what stands after the header, which must be this one; the value must be so long."""
+    """Return the part after the header; header and length must match."""
     if len(data) < _START:
         raise BadBlock("truncated")
     view = memoryview(data)
@@ -135,8 +155,8 @@ def _crc(head: bytes, name: bytes, *pieces: memoryview) -> int:
 
 
 def _effective(codec: Codec, dtype: np.dtype[Any]) -> Codec:
-    """Return the codec in effect: one that would not make the numbers smaller, or cannot hold them, keeps them as they
-    are."""
+    """Return the effective codec: `exact` if the configured one would not make the numbers smaller or cannot
+    represent them."""
     if codec == "int8" and dtype == _BFLOAT16:
         return codec
     if dtype.kind != "f" or (codec == "fp16" and dtype.itemsize <= _HALF.itemsize):
@@ -153,7 +173,7 @@ def _payload_bytes_per_token(layout: KvLayout, effective: Codec) -> int:
 
 
 def _quantized(array: NDArray[Any]) -> list[NDArray[Any]]:
-    """Scales `[layers, parts, heads, tokens, 1]` and steps of -127 to 127."""
+    """Return scales `[layers, parts, heads, tokens, 1]` and steps of -127 to 127."""
     with np.errstate(invalid="ignore", over="ignore", under="ignore"):
         scales = np.abs(array).max(axis=-1, keepdims=True).astype(_SCALE)
         scales /= np.float32(_INT8_MAX)
@@ -161,24 +181,24 @@ def _quantized(array: NDArray[Any]) -> list[NDArray[Any]]:
             return [scales]
         steps = np.divide(array, np.where(scales > 0, scales, np.float32(1)), dtype=np.float32)
     np.rint(steps, out=steps)
-    # Where the scale itself is the least float there is, a step would be more than 127.
+    # if the scale is the smallest float, a step could exceed 127
     return [scales, np.clip(steps, -_INT8_MAX, _INT8_MAX, out=steps).astype(np.int8)]
 
 
 def _scales_fit(scales: NDArray[Any], dtype: np.dtype[Any]) -> bool:
-    """Return whether 127 times each is a number of that dtype; what is not a number is not."""
+    """Return whether 127 times each scale fits that dtype; False for NaN."""
     limit = float(np.finfo(np.promote_types(dtype, _HALF) if dtype.itemsize <= _SCALE.itemsize else _SCALE).max)
     return scales.size == 0 or (float(scales.min()) >= 0 and float(scales.max()) <= limit / (_INT8_MAX + 1))
 
 
 def _widened(array: NDArray[Any]) -> NDArray[Any]:
-    """Return bfloat16 as fp32, of which it is the upper half."""
+    """Return bfloat16 as fp32, whose upper half it is."""
     bits: NDArray[Any] = np.left_shift(array, 16, dtype=np.dtype("<u4"))
     return bits.view(_SCALE)
 
 
 def _narrowed(array: NDArray[Any]) -> NDArray[Any]:
-    """Return finite fp32 as bfloat16, rounded to the nearest, halves to the even."""
+    """Return finite fp32 as bfloat16, rounded to nearest, ties to even."""
     bits: NDArray[Any] = array.view("<u4")
     bits = (bits + (0x7FFF + ((bits >> 16) & 1))) >> 16
     return bits.astype(_BFLOAT16)
@@ -187,11 +207,12 @@ def _narrowed(array: NDArray[Any]) -> NDArray[Any]:
 def _all_finite(array: NDArray[Any]) -> bool:
     if array.size == 0:
         return True
-    if (infinite := _INFINITE.get(array.dtype)) is not None:  # above and below zero by their bits, without a copy
+    # compares positive and negative numbers by their bits, without a copy
+    if (infinite := _INFINITE.get(array.dtype)) is not None:
         return int(array.view("<i2").max()) < infinite and int(array.view("<u2").max()) < infinite + _SIGN
     if array.dtype.kind != "f":
         return True
-    return bool(np.isfinite(array.max()) and np.isfinite(array.min()))  # what is no number becomes both
+    return bool(np.isfinite(array.max()) and np.isfinite(array.min()))  # NaN becomes both
 
 
 def _require(finite: bool) -> None:

@@ -1,11 +1,13 @@
-"""The prompt: system text, then each turn with the FAQ entries before it, then the question with its own.
+"""Build a prompt: system text, then each turn with the FAQ entries before it, then the question with its entries.
 
-A conversation's next prompt extends the last one: nothing that is new stands before what was there. So the KV of the
-last one, the answer's included, serves the next (docs/decisions/0011).
+A conversation's next prompt extends the last one: new text is only added at the end. So the KV of the last prompt and
+its
+answer can be reused (docs/decisions/0011).
 
-What customers, the FAQ and the model have written is encoded as plain text: a delimiter such as `<|im_start|>` in it
-becomes ordinary tokens and cannot open a role. Nothing else goes into a prompt: no name of a tenant or a session, and
-nothing of the settings but the system text.
+Text from customers, the FAQ and the model is encoded as plain text: a delimiter such as `<|im_start|>` in it becomes
+ordinary tokens and cannot open a role. A prompt contains nothing else: no tenant or session name, and no setting but
+the
+system text.
 """
 
 import re
@@ -26,21 +28,27 @@ from workers.engine.upstream.body import ChatMessage
 
 @dataclass(frozen=True, slots=True)
 class PromptBudget:
-    """Tokens, at most: of one FAQ entry; and of the earlier turns, with the entries that stand between them. None: what
-    the slot leaves."""
+    """Limits in tokens. None for no limit besides the slot's.
+
+    Attributes:
+        entry_tokens: for one FAQ entry.
+        history_tokens: for the earlier turns together with the entries between them.
+    """
 
     entry_tokens: int | None = None
     history_tokens: int | None = None
 
 
 _SENTENCES: Final = re.compile(r".*?(?:[.!?](?=\s)|[。！？]|\n|$)", re.DOTALL)
-# No token of a text is longer: what is longer by this cannot fit, and need not be counted.
+# A token has at most this many characters, so longer text cannot fit and need not be counted.
 _MAX_CHARS_PER_TOKEN: Final = 64
 
 
 def whole_sentences(text: str, max_tokens: int, count: Callable[[str], int]) -> str:
-    """Return the first sentences of a text that fit, or if none does its first words: never a part of one, as half of
-    "100 days" would be wrong."""
+    """Return the first whole sentences of a text that fit, or if none does its first whole words.
+
+    A part of a sentence or word could be wrong, such as half of "100 days".
+    """
     if len(text) <= max_tokens or count(text) <= max_tokens:
         return text
     text = text[: max_tokens * _MAX_CHARS_PER_TOKEN]
@@ -51,8 +59,8 @@ def whole_sentences(text: str, max_tokens: int, count: Callable[[str], int]) -> 
 
 
 def _longest(text: str, ends: list[int], max_tokens: int, count: Callable[[str], int]) -> str:
-    """Return the longest beginning that ends at one of these places and fits; by halves, for counting takes its
-    time."""
+    """Return the longest beginning that fits and ends at one of these positions, by bisection, since counting is
+    slow."""
     low, high = 0, len(ends)
     while low < high:
         middle = (low + high) // 2
@@ -66,12 +74,14 @@ def _longest(text: str, ends: list[int], max_tokens: int, count: Callable[[str],
 TurnEncoder = Callable[[str, str, Ids], Ids]
 
 _CONVERSATIONS: Final = 256
-_TURNS: Final = 64  # more than a prompt has
+_TURNS: Final = 64  # more than a prompt contains
 
 
 class EncodedTurns:
-    """Encoded turns of the last so many conversations; in memory only. Owned by one thread; an encoder may be used on
-    another."""
+    """Caches encoded turns of the most recent conversations, in memory only.
+
+    One thread owns this; an encoder may be used on another thread.
+    """
 
     def __init__(self, encode: TurnEncoder, *, conversations: int = _CONVERSATIONS) -> None:
         self._encode = encode
@@ -79,8 +89,10 @@ class EncodedTurns:
         self._encoders: OrderedDict[SessionKey, TurnEncoder] = OrderedDict()
 
     def of(self, session: SessionKey) -> TurnEncoder:
-        """Return the encoder that remembers a conversation's turns, until it is forgotten. Who holds it from before its
-        turns are read leaves nothing of them in a later one."""
+        """Return the encoder that caches a conversation's turns until it is forgotten.
+
+        An encoder obtained before the turns are read cannot add erased turns to a later encoder.
+        """
         encoder = self._encoders.get(session)
         if encoder is None:
             encoder = self._encoders[session] = lru_cache(_TURNS)(self._encode)
@@ -90,7 +102,7 @@ class EncodedTurns:
         return encoder
 
     def forget(self, session: SessionKey) -> None:
-        """Forget a conversation that was erased."""
+        """Forget an erased conversation."""
         self._encoders.pop(session, None)
 
 
@@ -101,9 +113,15 @@ Entries = tuple[Grounding, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """The first `shared_tokens` of `ids` hold the shop's words alone. `grounding` are the FAQ entries in it for the
-    question, its own or an earlier turn's; `window_start` is the `request_id` of its first turn, None without one. An
-    upstream gets `messages`; then `ids` is a range of the estimated number of tokens."""
+    """A prompt.
+
+    Attributes:
+        ids: token ids; for an upstream a range with the estimated length.
+        shared_tokens: length of the beginning that contains only the shop's text.
+        messages: the messages for an upstream.
+        grounding: the FAQ entries for the question that are in the prompt, including those of earlier turns.
+        window_start: `request_id` of its first turn; None without a turn.
+    """
 
     ids: Sequence[int]
     shared_tokens: int
@@ -122,26 +140,41 @@ class BuildPrompt(Protocol):
         max_tokens: int,
         instructions: str | None = None,
     ) -> Prompt:
-        """Build a conversation's next prompt of at most `max_tokens`, its turns within their budget: drop the oldest
-        turns first, then the lowest-ranked FAQ entries. `instructions` replace the system text. Raises `ProtocolError`
-        (`input_too_long`) if the question alone does not fit."""
+        """Build a conversation's next prompt.
+
+        Drops the oldest turns first, then the lowest-ranked FAQ entries, until it fits.
+
+        Args:
+            turns: the earlier turns.
+            grounding: the question's FAQ entries, best first.
+            question: the question.
+            max_tokens: maximum length of the prompt.
+            instructions: replaces the system text.
+
+        Raises:
+            ProtocolError: `input_too_long` if the question alone does not fit.
+        """
 
 
 class Prompts(Protocol):
-    """Prompts of one kind, for any conversation."""
+    """Builders of prompts of one kind, for any conversation."""
 
     def of(self, session: SessionKey) -> BuildPrompt:
-        """Return what builds a conversation's next prompt. To be asked for before its turns are read: they may be
-        erased until they are encoded."""
+        """Return the builder of a conversation's next prompt.
+
+        Call this before its turns are read, since they may be erased before they are encoded.
+        """
 
     def forget(self, session: SessionKey) -> None:
-        """Forget a conversation that was erased."""
+        """Forget an erased conversation."""
 
 
 class PromptBuilder:
-    """Prompts with one system text. What is in many prompts is encoded once: the system text, each FAQ entry by itself
-    (so what stands before it has the same tokens with and without it), a turn for the questions after it
-    (`encoded_turns`). The caches are bounded, in memory only.
+    """Builds prompts with one system text.
+
+    Text that many prompts contain is encoded once: the system text, each FAQ entry (separately, so that text before it
+    has
+    the same tokens with and without it), and each turn. The caches are bounded and only in memory.
     """
 
     def __init__(
@@ -170,7 +203,8 @@ class PromptBuilder:
         instructions: str | None = None,
         encode_turn: TurnEncoder | None = None,
     ) -> Prompt:
-        """Build as `BuildPrompt` says. `encode_turn`: the conversation's; None: nothing is remembered."""
+        """Build a prompt as `BuildPrompt` describes. `encode_turn`: the conversation's caching encoder; None for no
+        cache."""
         asked = (*self._template.message("user", question), *self._template.answer)
         begun = window_begun(turns)
         encode_turn = encode_turn or self._encode_turn
@@ -191,16 +225,21 @@ class PromptBuilder:
         raise too_long(num_tokens, max_tokens)
 
     def _affords(self, parts: Sequence[Ids]) -> bool:
-        """Return whether the turns, and the entries between them, keep to their budget."""
+        """Return whether the turns and the entries between them are within their budget."""
         most = self._budget.history_tokens
         return most is None or sum(map(len, parts[1:-2])) <= most
 
     def _before(
         self, turns: Sequence[Turn], entries: Entries, system: Ids, *, recalled: bool, encode_turn: TurnEncoder
     ) -> list[Ids]:
-        """Return the messages before the question; the opening first. An entry stands where the model first needed it,
-        once; those of earlier questions only where they are `recalled`: a prompt that does not begin as the last one
-        did is shorter without them. One that was an answer itself stands there already."""
+        """Return the messages before the question, the opening first.
+
+        An entry is placed once, where the model first needed it. Entries of earlier questions are included only if
+        `recalled`: a
+        prompt that does not begin like the last one is shorter without them. An entry that was itself an answer is
+        already in a
+        turn.
+        """
         standing = set[Grounding]()
         parts: list[Ids] = []
         opening = system
@@ -214,7 +253,7 @@ class PromptBuilder:
         return parts
 
     def _shops_words(self, opening: Ids, entries: Entries) -> Ids:
-        """Return the shop's words as a system message; nothing where there is nothing to say."""
+        """Return the shop's text as a system message; empty if there is none."""
         message = list(opening)
         for entry in entries:
             message += self._entry(entry, bool(message))
@@ -231,7 +270,7 @@ class PromptBuilder:
 
 
 def narrower(turns: Sequence[Turn], entries: Sequence[Grounding], *, most_turns: int) -> Iterator[tuple[int, Entries]]:
-    """Give what a prompt may hold, each time less: the first turn in it, and the FAQ entries."""
+    """Yield smaller and smaller contents of a prompt: the index of its first turn, and its FAQ entries."""
     start, kept = max(0, len(turns) - most_turns), tuple(entries)
     for first in range(start, len(turns) + 1):
         yield first, kept
@@ -240,7 +279,7 @@ def narrower(turns: Sequence[Turn], entries: Sequence[Grounding], *, most_turns:
 
 
 def too_long(num_tokens: int, max_tokens: int) -> ProtocolError:
-    """Return what is raised for a question that does not fit by itself."""
+    """Return the error for a question that does not fit."""
     return ProtocolError(
         "input_too_long",
         f"the question and the system prompt take {num_tokens} tokens, the slot leaves {max_tokens}; shorten it",
@@ -249,8 +288,10 @@ def too_long(num_tokens: int, max_tokens: int) -> ProtocolError:
 
 
 def window_begun(turns: Sequence[Turn]) -> int | None:
-    """Return where the last prompt began, as far as anybody has written it down; None where that turn is not there. A
-    count of the turns would not do: history is bounded, and Redis may have been away."""
+    """Return the index of the turn with which the last prompt began; None if that turn is missing.
+
+    Counting the turns would not work, since the history is bounded and Redis may have been unavailable.
+    """
     first = next((turn.window_start for turn in reversed(turns) if turn.window_start is not None), None)
     if first is None:
         return 0
@@ -258,7 +299,7 @@ def window_begun(turns: Sequence[Turn]) -> int | None:
 
 
 def new_entries(entries: Entries, standing: set[Grounding]) -> Entries:
-    """Return the entries that do not stand there yet; from now on they do."""
+    """Return the entries that are not in the prompt yet, and add them to `standing`."""
     new = tuple([entry for entry in entries if entry not in standing])
     standing.update(new)
     return new

@@ -1,10 +1,10 @@
-"""The prompt for an upstream: messages, whose chat template is its own affair. Pure.
+"""Build the prompt for an upstream as messages; the upstream applies its own chat template. Pure.
 
-The system text stands first and never changes; then each turn, the FAQ entries before it within the customer's message
-that first needed them: many templates take one system message alone, and want user and assistant in turns. So a
-conversation's next prompt extends the last one, and the upstream's prefix cache serves it.
+The system text is first and never changes, then each turn. FAQ entries are inside the customer's message that first
+needed them, because many templates accept only one system message and need user and assistant to alternate. So a
+conversation's next prompt extends the last one, and the upstream's prefix cache can be used.
 
-A template's delimiters in what customers, turns and instructions say are broken up by spaces: an upstream may parse
+A template's delimiters in text from customers, turns and instructions are broken up with spaces: an upstream may parse
 them, and they would open a role.
 """
 
@@ -28,17 +28,17 @@ from workers.prompt.conversation import (
     window_begun,
 )
 
-# Around each message a template puts a few tokens of its own.
+# a template adds a few tokens to each message
 _FRAME_TOKENS: Final = 8
-# What tokenizers hold as one token: `<|im_end|>`, `[|system|]`, `<<SYS>>`, `<start_of_turn>`, `<seed:bos>`, `<0x0A>`,
-# `[INST]`, `[gMASK]`. Not `a < b`, `[1]`, `<3`, `<joe@shop.example>`.
+# Texts that tokenizers represent as one token: `<|im_end|>`, `[|system|]`, `<<SYS>>`, `<start_of_turn>`, `<seed:bos>`,
+# `<0x0A>`, `[INST]`, `[gMASK]`. Not `a < b`, `[1]`, `<3`, `<joe@shop.example>`.
 _DELIMITERS: Final = re.compile(
     r"[<\[](?=[|\uff5c])|(?<=[|\uff5c])[>\]]"
     r"|<(?=</?[A-Za-z_]{1,30}>>)|(?<=[A-Za-z_]>)>"
     r"|<(?=/?(?:[A-Za-z_\u2581]|0x)[\w:\u2581\-]{0,40}>)|\u25c1"
     r"|\[(?=/?(?:[A-Z][A-Z0-9_]{1,30}|[gs]MASK)\])"
 )
-# Templates without such tokens open a role by a word at a line's beginning.
+# Templates without such tokens open a role with a word at the beginning of a line.
 _ROLES: Final = re.compile(
     r"^([ \t]*(?:#{2,4}[ \t]*(?i:system|user|assistant|human|instruction|response|input)"
     r"|(?:SYSTEM|USER|ASSISTANT|HUMAN|System|User|Assistant|Human)))(?=:)",
@@ -47,7 +47,7 @@ _ROLES: Final = re.compile(
 
 
 class MessageBuilder:
-    """Prompts with one system text."""
+    """Builds prompts with one system text."""
 
     def __init__(self, *, system: str, most_turns: int, budget: PromptBudget | None = None) -> None:
         self._opening = (ChatMessage("system", system),) if system else ()
@@ -55,11 +55,11 @@ class MessageBuilder:
         self._budget = budget or PromptBudget()
 
     def of(self, session: SessionKey) -> BuildPrompt:
-        del session  # nothing is remembered
+        del session  # nothing is cached
         return self.build
 
     def forget(self, session: SessionKey) -> None:
-        """Forget nothing: no prompt is remembered."""
+        """Do nothing, since no prompt is cached."""
 
     def build(
         self,
@@ -70,7 +70,7 @@ class MessageBuilder:
         max_tokens: int,
         instructions: str | None = None,
     ) -> Prompt:
-        """Build as `BuildPrompt` says."""
+        """Build a prompt as `BuildPrompt` describes."""
         opening = self._opening if instructions is None else (ChatMessage("system", _plain(instructions)),)
         begun, num_tokens = window_begun(turns), 0
         for start, entries in narrower(turns, grounding, most_turns=self._most_turns):
@@ -91,8 +91,9 @@ class MessageBuilder:
     def _messages(
         self, turns: Sequence[Turn], entries: Sequence[Grounding], question: str, *, recalled: bool
     ) -> tuple[list[ChatMessage], ChatMessage]:
-        """Return the earlier messages, and the question's. Earlier entries stand there only where they are `recalled`:
-        as in `conversation.py`."""
+        """Return the earlier messages, and the question's. Entries of earlier questions only if `recalled`, as in
+        `conversation.py`.
+        """
         standing = set[Grounding]()
         earlier: list[ChatMessage] = []
         for turn in turns:

@@ -125,7 +125,7 @@ async def test_nothing_is_stored_while_erasures_are_unknown(own_redis: EmbeddedR
     session = SessionKey(TENANT, "s")
     assert store.probe()
     own_redis.stop()
-    with pytest.raises(StoreUnavailable, match="nobody tells"):
+    with pytest.raises(StoreUnavailable, match="cannot read whether"):
         store.save(session, {A: b"a"}, generation=0)
     assert keys(kv_redis.url) == set()
     assert store.available, "the KV Redis is available"

@@ -116,7 +116,7 @@ def test_whatever_is_wrong_stops_the_process_before_it_serves(typed: Typed, name
         ("bench path --seconds inf", "--seconds inf"),
         ("rollout run --gateway nowhere", "--gateway nowhere: is no address; write http://HOST:PORT/metrics"),
         ("ask \udcff", "'\\udcff' is not UTF-8"),
-        ("eval --url localhost", "localhost is no gateway's address"),
+        ("eval --url localhost", "localhost is not a gateway's address"),
         ("bech", "'bench'"),
         ("--no-such", "--no-such"),
         ("bench --rate", "--rate"),

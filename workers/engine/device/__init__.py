@@ -1,8 +1,8 @@
-"""A GPU as its engines use it: memory by address, streams, and programs that run on them.
+"""The interface of a GPU for engines: memory by address, streams, and programs that run on them.
 
-A program is a graph that was built for the device. Memory is named by its address; nothing is checked on the way to
-the device, so whoever enqueues work keeps its memory alive, and leaves host memory alone until the stream has been
-synchronised. Every method raises `EngineError` where the device fails.
+A program is a graph that was built for the device. Memory is identified by its address and accesses are not checked, so
+the code that enqueues work must keep its memory allocated, and must not touch host memory before the stream has been
+synchronised. Every method raises `EngineError` if the device fails.
 """
 
 from collections.abc import Callable
@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 
 from workers.engine import DeviceKind
 
-# TensorRT wants every tensor's address to be a multiple of this.
+# TensorRT requires every tensor's address to be a multiple of this.
 ALIGNMENT = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Rows of bytes in slices, somewhere in memory: row r of slice s begins at `address + (s * rows + r) * pitch`.
+    """Rows of bytes in slices of memory: row r of slice s begins at `address + (s * rows + r) * pitch`.
 
-    `rows` are those of a whole slice, of which a copy may take fewer.
+    `rows` is the number of rows of a whole slice; a copy may use fewer.
     """
 
     address: int
@@ -32,7 +32,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The extent of a block that is copied: bytes of each row, rows of each slice, slices."""
+    """The part of a block to copy: bytes of each row, rows of each slice, and slices."""
 
     width: int
     rows: int
@@ -43,88 +43,91 @@ class Execution(Protocol):
     """A program with one set of shapes and addresses at a time."""
 
     def bind(self, name: str, address: int, shape: tuple[int, ...]) -> None:
-        """Put an input or output at `address`. The past and the present of a cache may share theirs."""
+        """Place an input or output at `address`. A cache's past and present may have the same address."""
 
 
 class Program(Protocol):
     @property
     def workspace_bytes(self) -> int:
-        """Return the memory that one execution needs beside its weights, inputs and outputs."""
+        """Return the memory that one execution needs besides its weights, inputs and outputs."""
 
     def open(self, profile: int, workspace: int, *, one_shape: bool) -> Execution:
-        """Return an execution by an optimisation profile, which will see `one_shape` only, or any.
+        """Return an execution with an optimisation profile.
 
-        `workspace` is the address of `workspace_bytes`; executions that never run at once may share it.
+        Args:
+            profile: the profile's index.
+            workspace: address of `workspace_bytes`; executions that never run at the same time may share it.
+            one_shape: the execution will be used with a single shape.
         """
 
 
 class Stream(Protocol):
-    """Work in order: each is begun when all that were enqueued before it have ended."""
+    """Work in order: each piece starts when all pieces enqueued before it have ended."""
 
     def copy(self, target: int, source: int, num_bytes: int) -> None:
-        """Copy between any two memories, of which the host's is pinned."""
+        """Copy between device memory and pinned host memory, in any direction."""
 
     def copy_block(self, target: Block, source: Block, extent: Extent) -> None:
-        """Copy rows that do not lie together, in one piece of work."""
+        """Copy rows that are not contiguous, as one piece of work."""
 
     def run(self, execution: Execution) -> None:
-        """Run it with what is bound to it now."""
+        """Run an execution with its current bindings."""
 
     def capture(self, work: Callable[[], None]) -> "Replay | None":
-        """Record what `work` enqueues here, without running it; None where the device cannot."""
+        """Record the work that `work` enqueues here without running it; None if the device does not support that."""
 
     def launch(self, replay: "Replay") -> None:
-        """Enqueue all that was recorded, as one piece of work."""
+        """Enqueue all recorded work as one piece."""
 
     def wait_for(self, other: "Stream") -> None:
-        """Have what is enqueued from now on wait for what has been enqueued on `other`."""
+        """Make work that is enqueued after this call wait for the work enqueued on `other` so far."""
 
     def synchronize(self) -> None:
         """Wait until all work here has ended."""
 
 
 class Replay(Protocol):
-    """Recorded work, with its addresses and shapes."""
+    """Recorded work with its addresses and shapes."""
 
 
 class BareDevice(Protocol):
-    """Memory and streams, which is all that KV and what crosses to the host ask for.
+    """Memory and streams: what KV and copies to the host need.
 
-    `kind`: a GPU, or a CPU in the place of one.
+    `kind`: a GPU, or a CPU in its place.
     """
 
     kind: DeviceKind
 
     def allocate(self, num_bytes: int) -> int:
-        """Return the address of memory of the device, zeroed; a multiple of `ALIGNMENT`. Freed by `close`."""
+        """Return the address of zeroed device memory, a multiple of `ALIGNMENT`. `close` frees it."""
 
     def allocate_pinned(self, num_bytes: int) -> NDArray[np.uint8]:
-        """Memory of the host that the device copies from and to while the host goes on. Freed by `close`."""
+        """Return host memory that the device can copy from and to asynchronously. `close` frees it."""
 
     def open_stream(self) -> Stream: ...
 
     def close(self) -> None:
-        """Give back everything. Idempotent."""
+        """Free everything. Idempotent."""
 
 
 class Device(BareDevice, Protocol):
     def load(self, plan: bytes) -> Program:
-        """Load what was built for this device. Its weights are on the device from then on."""
+        """Load a program that was built for this device, with its weights."""
 
 
 def aligned(num_bytes: int) -> int:
-    """`num_bytes`, rounded up to a multiple of `ALIGNMENT`."""
+    """Return `num_bytes` rounded up to a multiple of `ALIGNMENT`."""
     return -(-num_bytes // ALIGNMENT) * ALIGNMENT
 
 
 class Staging:
-    """Memory of the device and its pinned counterpart on the host, with named arrays at the same offsets of both.
+    """Device memory and pinned host memory, with named arrays at the same offsets in both.
 
-    All of it crosses in one copy.
+    All of it is copied at once.
     """
 
     def __init__(self, device: BareDevice, arrays: dict[str, tuple[tuple[int, ...], Any]]) -> None:
-        """`arrays`: each one's shape and dtype."""
+        """Allocate memory for `arrays`, given each one's shape and dtype."""
         self.offsets: dict[str, int] = {}
         self.num_bytes = 0
         for name, (shape, dtype) in arrays.items():

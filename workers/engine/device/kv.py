@@ -1,7 +1,7 @@
-"""The KV of all slots on the device, and its way to the host and back.
+"""The KV of all slots on the device, and its copies to and from the host.
 
-Copies to and from the host run on a stream of their own. An import returns once its numbers are in a pinned buffer:
-the device takes them while other slots are computed. An export waits for its own copy alone.
+These copies run on a separate stream. An import returns once its numbers are in a pinned buffer, and the device copies
+them while other slots are computed. An export waits only for its own copy.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,13 +14,13 @@ from workers.engine.device import BareDevice, Stream
 from workers.engine.device.slots import SlotLayout
 from workers.engine.kv_layout import KvLayout
 
-# What crosses in one piece: so a pinned buffer is small, however long a slot is.
+# Tokens in one copy; limits the pinned buffer regardless of a slot's length.
 _STAGED_TOKENS: Final = 256
 _NUM_IMPORT_STAGES: Final = 2
 
 
 class DeviceKv:
-    """`compute` is the stream on which slots are read and written otherwise."""
+    """Owns the KV. `compute` is the stream on which the engine reads and writes slots."""
 
     def __init__(self, device: BareDevice, slots: SlotLayout, layout: KvLayout, compute: Stream) -> None:
         self.base = device.allocate(slots.num_bytes)
@@ -31,17 +31,17 @@ class DeviceKv:
         stage_bytes = min(_STAGED_TOKENS, slots.capacity) * layout.bytes_per_token
         self._export_stage = device.allocate_pinned(stage_bytes)
         self._import_stages = [device.allocate_pinned(stage_bytes) for _ in range(_NUM_IMPORT_STAGES)]
-        self._num_staged = 0  # imports since the copies were last waited for
-        self._importing: set[int] = set()  # slots that the device may not have taken yet
+        self._num_staged = 0  # imports since the last wait for the copies
+        self._importing: set[int] = set()  # slots whose import may not be complete
 
     def await_imports(self, slots: Sequence[int]) -> None:
-        """Have what is computed next wait for imports into any of `slots`."""
+        """Make the following computation wait for imports into any of `slots`."""
         if not self._importing.isdisjoint(slots):
             self._compute.wait_for(self._copies)
             self._importing.clear()
 
     def move(self, *, source: int, target: int, length: int) -> None:
-        """Copy a slot's first tokens over another's."""
+        """Copy a slot's first tokens to another slot."""
         if source == target or length == 0:
             return
         self.await_imports((source, target))
@@ -82,7 +82,7 @@ class DeviceKv:
         self._importing.add(slot)
 
     def _free_stage(self) -> NDArray[np.uint8]:
-        """Return a pinned buffer that no copy reads any more."""
+        """Return a pinned buffer that no copy is using."""
         if self._num_staged == len(self._import_stages):
             self._copies.synchronize()
             self._num_staged = 0
@@ -90,7 +90,7 @@ class DeviceKv:
         return self._import_stages[self._num_staged - 1]
 
     def _staged(self, stage: NDArray[np.uint8], num_tokens: int) -> NDArray[Any]:
-        """Return the part of a pinned buffer that `num_tokens` take, as numbers."""
+        """Return a pinned buffer's part for `num_tokens`, as an array of numbers."""
         used = stage[: num_tokens * self._layout.bytes_per_token]
         return used.view(self._layout.numpy_dtype).reshape(self._layout.shape(num_tokens))
 

@@ -1,4 +1,4 @@
-"""Check that a GPU has the reserve left that its memory plan keeps, once an engine has taken its own."""
+"""Check that a GPU has its planned reserve left after an engine has allocated its memory."""
 
 from typing import Final
 
@@ -9,8 +9,10 @@ _MIB: Final = 1 << 20
 
 
 def tell_reserve(plan: MemoryPlan, device: str, free_bytes: int) -> None:
-    """Log what is left: a warning with what to do where it is less than the plan's reserve. The engine serves all the
-    same, for nothing takes more."""
+    """Log the free memory: a warning with the remedy if it is below the plan's reserve.
+
+    The engine serves in any case, since it allocates nothing more.
+    """
     short = plan.short_reserve(free_bytes)
     if short is not None:
         get_logger().warning("memory_reserve_short", device=device, cause=short.describe(), action=short.remedy)

@@ -1,8 +1,10 @@
-"""Lay out the KV of the slots on the device, and the rows of a decode step there: pure.
+"""The memory layout of the slots' KV on the device, and of the rows of a decode step. Pure.
 
-All slots are one array `[layers, 2, slots, kv heads, capacity, head dim]`, laid out once and never moved. A layer's
-keys (or values) of consecutive slots are contiguous, so the first n slots, or those from slot s on, are what a program
-takes as its `past_key.{layer}` at one address: base + s * `slot_bytes`.
+All slots are one array `[layers, 2, slots, kv heads, capacity, head dim]` that never moves. A layer's keys (or values)
+of
+consecutive slots are contiguous, so a program gets the first n slots, or those from slot s, as its `past_key.{layer}`
+at
+one address: base + s * `slot_bytes`.
 """
 
 from collections.abc import Iterator
@@ -13,36 +15,36 @@ from workers.engine.device import ALIGNMENT, Block, Extent
 from workers.engine.kv_layout import KvLayout
 from workers.graph.decoder import cache_names
 
-# As many rows of a head's numbers are a multiple of what TensorRT wants of an address: head dims are multiples of 16,
-# numbers of 2 bytes.
+# This many rows of a head are a multiple of TensorRT's alignment: head dims are multiples of 16, and numbers have 2
+# bytes.
 _ROWS_MULTIPLE: Final = 8
 
 
 def slot_capacity(max_length: int, max_positions: int) -> int:
-    """Tokens that slots have to have room for where sequences have `max_length`: one more, rounded up, and no more than
-    the model has positions.
+    """Return the capacity of a slot in tokens: `max_length` plus one, rounded up, at most the model's positions.
 
-    A decode step is padded to the next batch size; the padding's rows are real slots, whose sequences must not be
-    touched, so their one token is written to a slot's last place, `capacity - 1`, to which no sequence attends.
+    A decode step is padded to the next batch size. The padding's rows are real slots whose sequences must not change,
+    so
+    their token is written to a slot's last position, `capacity - 1`, which no sequence attends to.
     """
     rounded = -(-(max_length + 1) // _ROWS_MULTIPLE) * _ROWS_MULTIPLE
     return min(rounded, max_positions)
 
 
 def batch_sizes(num_slots: int) -> tuple[int, ...]:
-    """Batch sizes that decode steps are padded to: powers of two, and all slots."""
+    """Return the batch sizes to which decode steps are padded: powers of two, and all slots."""
     powers = [1 << exponent for exponent in range(num_slots.bit_length()) if 1 << exponent < num_slots]
     return (*powers, num_slots)
 
 
 def batch_size_for(num_rows: int, sizes: tuple[int, ...]) -> int:
-    """Return the smallest batch size that holds `num_rows`."""
+    """Return the smallest batch size for `num_rows`."""
     return next(size for size in sizes if size >= num_rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotLayout:
-    """Raises `ValueError` where slots would not begin at addresses that TensorRT takes."""
+    """The layout. Raises `ValueError` if slots would not begin at addresses that TensorRT accepts."""
 
     layers: int
     slots: int
@@ -57,7 +59,7 @@ class SlotLayout:
 
     @classmethod
     def of(cls, layout: KvLayout, *, slots: int, capacity: int) -> Self:
-        """Return the layout of so many slots for a model's KV."""
+        """Return the layout of this many slots for a model's KV."""
         return cls(
             layers=layout.layers,
             slots=slots,
@@ -86,18 +88,19 @@ class SlotLayout:
         return (rows, self.heads, self.capacity, self.dim)
 
     def caches(self, base: int, first_slot: int) -> Iterator[tuple[str, str, int]]:
-        """Each cache's input, output and the address that both have, for slots from `first_slot` on."""
+        """Yield each cache's input, output and their common address, for slots from `first_slot`."""
         names = zip(cache_names("past", self.layers), cache_names("present", self.layers), strict=True)
         for place, (past, present) in enumerate(names):
             yield past, present, base + (place * self.slots + first_slot) * self.slot_bytes
 
     def block(self, base: int, slot: int, start: int) -> Block:
-        """Return the KV of `slot` from token `start` on: a row a head, a slice a layer's keys or values."""
+        """Return the KV of `slot` from token `start`, with a row for each head and a slice for each layer's keys or
+        values."""
         address = base + slot * self.slot_bytes + start * self.token_bytes
         return Block(address, pitch=self.capacity * self.token_bytes, rows=self.slots * self.heads)
 
     def dense_block(self, address: int, num_tokens: int) -> Block:
-        """Return the same numbers lying together, `[layers, 2, heads, tokens, dim]`."""
+        """Return the same numbers as a contiguous array `[layers, 2, heads, tokens, dim]`."""
         return Block(address, pitch=num_tokens * self.token_bytes, rows=self.heads)
 
     def extent(self, num_tokens: int) -> Extent:

@@ -1,9 +1,9 @@
-"""Turn a step's logits on the device into its tokens on the host, with as little crossing as each row allows.
+"""Turn a step's logits on the device into tokens on the host, copying as little as each row allows.
 
-Of every row its greedy token and its largest logit cross, which the decoder's own graph finds. Where rows sample, the
-sampler's graph is run over the logits, and of these rows the sums of their blocks cross, with the candidates of those
-that draw from a nucleus; then one block of each that draws from all tokens; and the whole row where that does not
-settle its token. Which of them gave a token cannot be told from it.
+For every row the greedy token and the largest logit are copied, which the decoder's graph computes. If rows sample, the
+sampler's graph runs on the logits; for these rows the block sums are copied, with the candidates if they draw from a
+nucleus, or one block if they draw from all tokens, and the whole row if that does not determine its token. The result
+does not depend on which of these was used.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ _LOGIT_BYTES = 4
 
 
 class TokenReader:
-    """The logits `[rows, vocabulary]` of one step, for up to `max_rows` rows, and what is found in them."""
+    """The logits `[rows, vocabulary]` of one step for up to `max_rows` rows, and the values found in them."""
 
     def __init__(
         self, device: BareDevice, compute: Stream, sampler: Execution, *, max_rows: int, vocab_size: int
@@ -53,20 +53,24 @@ class TokenReader:
         self._row = device.allocate_pinned(vocab_size * _LOGIT_BYTES).view(np.float32)
 
     def bind(self, decoder: Execution, rows: int) -> None:
-        """Have an execution of the decoder put its outputs here."""
+        """Bind a decoder execution's outputs to this memory."""
         decoder.bind("logits", self._logits, (rows, self._vocab_size))
         decoder.bind("token_ids", self._found.addresses["token_ids"], (rows,))
         decoder.bind("peaks", self._found.addresses["peaks"], (rows, 1))
 
     def fetch(self) -> None:
-        """Enqueue, behind the decoder, what crosses of every row."""
+        """Enqueue, after the decoder, the copies that every row needs."""
         self._found.fetch(self._compute)
 
     def tokens(self, samplings: Sequence[Sampling | None], positions: Sequence[int]) -> list[int | None]:
-        """Return the token of each row that has a sampling, after what `fetch` enqueued has ended.
+        """Return the token of each row that has a sampling, after the copies of `fetch` have ended.
 
-        `positions[i]` is the place that row i's token will have in its sequence. Raises `EngineError` where a wanted
-        row has no finite maximum.
+        Args:
+            samplings: how to sample each row; None for no token.
+            positions: the position of each row's token in its sequence.
+
+        Raises:
+            EngineError: a row with a sampling has no finite maximum.
         """
         wanted = {row: sampling for row, sampling in enumerate(samplings) if sampling is not None}
         rows = list(wanted)
@@ -86,7 +90,7 @@ class TokenReader:
     def _drawn_from_parts(
         self, drawn: Mapping[int, Sampling], positions: Sequence[int], num_rows: int
     ) -> dict[int, int]:
-        """Tokens of those rows that a part of them settles."""
+        """Return the tokens of the rows for which a part of the logits is enough."""
         partial = {row: sampling for row, sampling in drawn.items() if from_a_part(sampling)}
         if not partial:
             return {}
@@ -107,9 +111,9 @@ class TokenReader:
         return {row: token for row, token in tokens.items() if token is not None}
 
     def _run_sampler(self, partial: Mapping[int, Sampling], num_rows: int) -> None:
-        """Bring over what the sampler's graph finds in `partial`'s rows."""
+        """Run the sampler's graph and copy its results for `partial`'s rows."""
         temperatures = self._temperatures.host["temperature"]
-        temperatures[:num_rows] = 1.0  # the other rows are computed too, and nobody looks
+        temperatures[:num_rows] = 1.0  # the other rows are computed too, and ignored
         for row, sampling in partial.items():
             temperatures[row] = sampling.temperature
         self._temperatures.send(self._compute)
@@ -148,7 +152,7 @@ class TokenReader:
 
 
 def sampler_for(vocab_size: int) -> bytes:
-    """Return the graph that a reader's sampler has to be built of."""
+    """Return the graph from which a reader's sampler must be built."""
     return sampler_graph(vocab_size, _num_candidates(vocab_size), BLOCK_TOKENS)
 
 

@@ -1,9 +1,9 @@
-"""Compile the native CPU engine's C sources to one shared library, which a folder keeps.
+"""Compile the native CPU engine's C sources to a shared library in a folder.
 
 The compiler is `CC`, else the system's cc, else the one in the wheel `ziglang`.
 
-`engine.c` is compiled once, `step.c` once for each kernel of the architecture. Nothing asks for this very machine's
-instructions: one compiler gives the same bytes everywhere, and the library picks a kernel when it is loaded.
+`engine.c` is compiled once, `step.c` once for each kernel of the architecture. No option depends on this machine's CPU:
+one compiler gives the same bytes everywhere, and the library picks a kernel when it is loaded.
 """
 
 import hashlib
@@ -35,14 +35,14 @@ _TIMEOUT_S: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Compiler:
-    """A program that takes a C compiler's arguments. `name` is for people."""
+    """A program that accepts a C compiler's arguments. `name` is for display."""
 
     name: str
     argv: tuple[str, ...]
 
     def run(self, work: Path, *arguments: str, folder: Path) -> str | None:
-        """Compile in `folder`; return the line that says what is wrong, None where nothing is. `work` may be filled."""
-        # zig keeps the libc that it compiles: in `work`, which goes.
+        """Compile in `folder`; return the first line of an error, or None. `work` is for temporary files."""
+        # zig caches the libc that it compiles, in `work`, which is deleted later
         env = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": str(work / "zig"), "ZIG_LOCAL_CACHE_DIR": str(work / "zig")}
         try:
             done = subprocess.run(  # noqa: S603 - the user's compiler
@@ -56,13 +56,13 @@ class Compiler:
         return next((line for line in lines if "error" in line), lines[-1]) if done.returncode else None
 
     def version(self) -> str:
-        """Return its name and the first line that it says of itself."""
+        """Return its name and the first line of its version."""
         done = subprocess.run([*self.argv, "--version"], capture_output=True, text=True, check=False)  # noqa: S603
         return f"{self.name}: {(done.stdout.splitlines() or ['of no version'])[0]}"
 
 
 def compilers(environ: Mapping[str, str]) -> Iterator[Compiler]:
-    """Yield the compilers to try, the best first; where `CC` is set, that one alone."""
+    """Yield the compilers to try, the best first; only `CC` if that is set."""
     if environ.get("CC"):
         yield Compiler(f"CC={environ['CC']}", tuple(shlex.split(environ["CC"])))
         return
@@ -75,18 +75,18 @@ def compilers(environ: Mapping[str, str]) -> Iterator[Compiler]:
 
 
 def zig_for(machine: str) -> Compiler | None:
-    """Return the compiler in the wheel `ziglang` where it is installed: for an architecture, whichever this is."""
+    """Return the compiler in the wheel `ziglang` for an architecture, if it is installed."""
     found = importlib.util.find_spec("ziglang")
     if found is None or found.origin is None:
         return None
-    # Without a target it would compile for this very CPU.
+    # without a target it would compile for this CPU
     target = f"{machine}-linux-{'musl' if libc() == 'musl' else 'gnu.2.17'}"
     argv = (str(Path(found.origin).with_name("zig")), "cc", "-target", target, "-fno-sanitize=undefined")
     return Compiler("ziglang", argv)
 
 
 def libc() -> str:
-    """Return the libc of this Python, into which a library is loaded."""
+    """Return the libc of this Python, which loads the library."""
     return "musl" if "musl" in str(sysconfig.get_config_var("SOABI")) else "glibc"
 
 
@@ -101,7 +101,7 @@ FLAGS: Final = ("-O3", "-std=c11", "-ffp-contract=fast", "-fPIC", "-pthread")
 _AVX2: Final = ("-mavx2", "-mfma", "-mf16c")
 _AVX512: Final = (*_AVX2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni")
 _PORTABLE: Final = {"portable": ("-DKERNEL_PORTABLE",)}
-# Of each architecture the kernels, the fastest first, each with the flags of its instructions.
+# Kernels of each architecture, the fastest first, with their instruction flags.
 KERNELS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "x86_64": {
         "avx512-bf16": (*_AVX512, "-mavx512bf16"),
@@ -115,8 +115,10 @@ KERNELS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
 
 
 class Built(Struct, frozen=True, kw_only=True):
-    """A library: its kernels, the fastest first, what compiled it, and those `left_out` that the compiler does not
-    know, with its words."""
+    """A compiled library: its kernels, the fastest first, its compiler, and the kernels that the compiler does not
+    support, with
+    its messages.
+    """
 
     sha256: str
     compiler: str
@@ -124,7 +126,7 @@ class Built(Struct, frozen=True, kw_only=True):
     left_out: dict[str, str] = {}
 
     def describe(self) -> str:
-        """`avx2, portable, by cc: …; without avx-vnni (…)`."""
+        """Return `avx2, portable, by cc: …; without avx-vnni (…)`."""
         without = "".join(f"; without {name} ({fault})" for name, fault in self.left_out.items())
         return f"{', '.join(self.kernels)}, by {self.compiler}{without}"
 
@@ -141,7 +143,7 @@ class Recipe:
         return KERNELS.get(self.machine, _PORTABLE)
 
     def folder(self, directory: Path) -> Path:
-        """Return where in `directory` the library of these very sources, flags and machine is kept."""
+        """Return the folder in `directory` for the library of these sources, flags and machine."""
         digest = hashlib.sha256(repr((self.machine, libc(), FLAGS, list(self.kernels.items()))).encode())
         for source in sorted(self.sources.glob("*.[ch]")):
             digest.update(source.name.encode() + hashlib.sha256(source.read_bytes()).digest())
@@ -149,7 +151,7 @@ class Recipe:
 
 
 def find_built(directory: Path, recipe: Recipe) -> Built | Unusable:
-    """Return what is known of the library in `directory`, whose bytes are compared; or why it cannot be used."""
+    """Return the description of the library in `directory` after comparing its bytes, or why it cannot be used."""
     folder = recipe.folder(directory)
     try:
         built = msgspec.json.decode((folder / _BUILT).read_bytes(), type=Built)
@@ -162,7 +164,7 @@ def find_built(directory: Path, recipe: Recipe) -> Built | Unusable:
 
 
 def ensure_built(directory: Path, recipe: Recipe, environ: Mapping[str, str]) -> Built | Unusable:
-    """Return the library in `directory`, built now where it is missing or damaged; or why there can be none."""
+    """Return the library in `directory`, after building it if it is missing or damaged, or why that is not possible."""
     if sys.platform != "linux":
         return Unusable(f"it is written for Linux, not for {sys.platform}")
     built = find_built(directory, recipe)
@@ -177,7 +179,8 @@ def ensure_built(directory: Path, recipe: Recipe, environ: Mapping[str, str]) ->
 
 
 def build(directory: Path, recipe: Recipe, compiler: Compiler) -> Built | Unusable:
-    """Build the library into its folder, whole or not at all; a kernel that the compiler does not know is left out."""
+    """Build the library into its folder completely or not at all; kernels that the compiler does not support are
+    left out."""
     target = recipe.folder(directory)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -189,28 +192,30 @@ def build(directory: Path, recipe: Recipe, compiler: Compiler) -> Built | Unusab
                 remove_unused(target, now_unix_ms() / 1_000)
             return made
     except OSError as error:
-        other = find_built(directory, recipe)  # another process may have been first
+        other = find_built(directory, recipe)  # another process may have been faster
         remedy = "correct REPLYLINE_WORKER__NATIVE_DIR"
         return other if isinstance(other, Built) else Unusable(f"{target}: {error.strerror}; {remedy}")
 
 
 def _put(new: Path, target: Path, old: Path) -> None:
-    """Rename `new` to `target`; who has mapped the library that was there keeps it."""
+    """Rename `new` to `target`. Processes that have mapped the old library keep it."""
     if target.exists():
         target.rename(old)
     new.rename(target)
 
 
 def note_use(folder: Path) -> None:
-    """Note that a process loads the library of a folder, if it may write there."""
+    """Record that a process loads a folder's library, if the folder is writable."""
     with suppress(OSError):
         os.utime(folder / _BUILT)
 
 
 def remove_unused(kept: Path, now_s: float) -> None:
-    """Remove the libraries beside `kept` that nobody has loaded or built for a week, and what a build that was killed
-    has left. A process that has loaded one goes on with it. What cannot be removed stays; another process may remove
-    the same."""
+    """Remove libraries next to `kept` that were not loaded or built for a week, and the rest of killed builds.
+
+    A process that has loaded one keeps it. Files that cannot be removed remain; another process may remove the same
+    ones.
+    """
     for folder in kept.parent.iterdir():
         if re.fullmatch(rf"[0-9a-f]{{{_NAME_CHARS}}}|\.building-\w+", folder.name) is None or folder == kept:
             continue
@@ -236,7 +241,7 @@ def _compile(work: Path, recipe: Recipe, compiler: Compiler) -> Built | Unusable
         faults = dict(zip(recipe.kernels, pool.map(compile_kernel, recipe.kernels), strict=True))
     left_out = {name: fault for name, fault in faults.items() if fault is not None}
     kernels = tuple(name for name in recipe.kernels if name not in left_out)
-    # `KERNELS` names each kernel once, the fastest first, for engine.c's table.
+    # `KERNELS` lists each kernel once, the fastest first, for engine.c's table.
     fault = None if kernels else next(iter(left_out.values()))
     fault = fault or compile_(
         "engine.c", "engine", "-DKERNELS=" + "".join(f"EACH({_symbol(name)})" for name in kernels)
@@ -252,5 +257,5 @@ def _compile(work: Path, recipe: Recipe, compiler: Compiler) -> Built | Unusable
 
 
 def _symbol(kernel: str) -> str:
-    """Return a kernel's name as C has it."""
+    """Return a kernel's name as a C identifier."""
     return kernel.replace("-", "_")

@@ -1,7 +1,7 @@
 """The native engine: `Engine` on the compiled library.
 
-One call of the library computes a step, whatever is in it. It is given no more than `max_step_tokens` rows: longer
-prompts are computed in pieces, which changes no token.
+One call of the library computes a step of any content, with at most `max_step_tokens` rows: longer prompts are computed
+in several pieces, which does not change the tokens.
 """
 
 from collections.abc import Sequence
@@ -22,13 +22,13 @@ from workers.engine.sampling import sample
 _KV_DTYPE: Final = np.dtype(BFLOAT16)
 _CAPACITY_MULTIPLE: Final = 32
 _MAX_STEP_TOKENS: Final = 512
-_Wanted = tuple[int, Sampling, int]  # the row whose logits are wanted, how to sample, the new token's position
+_Wanted = tuple[int, Sampling, int]  # the row of the logits, how to sample, the new token's position
 
 
 @dataclass(frozen=True, slots=True)
 class _Outputs:
-    """The arrays that a step's results are written to, a row of each for a wanted token: its logits, the best token
-    and that one's logit."""
+    """The output arrays of a step, with one row for each sampled token: its logits, the best token and that token's
+    logit."""
 
     logits: NDArray[np.float32]
     best: NDArray[np.int32]
@@ -46,11 +46,14 @@ class _Outputs:
 
 
 class NativeEngine(MixedCalls):
-    """`Engine` whose steps are computed by `library`, on `threads` threads.
+    """`Engine` that computes steps with `library` on `threads` threads.
 
-    The KV of all slots is reserved at once; the operating system gives its pages as they are first written. Raises
-    `ModelError` where the folder has no sound model.native, `EngineError` where there is no memory, `ValueError` where
-    `max_length` exceeds the model's positions.
+    The KV of all slots is reserved at the start; the operating system provides its pages when they are first written.
+
+    Raises:
+        ModelError: the folder has no valid model.native.
+        EngineError: there is not enough memory.
+        ValueError: `max_length` exceeds the model's positions.
     """
 
     def __init__(
@@ -95,11 +98,11 @@ class NativeEngine(MixedCalls):
 
     @property
     def logits(self) -> NDArray[np.float32]:
-        """`[slots, vocabulary]`: those of the last step's wanted rows come first; the next step overwrites them."""
+        """Logits `[slots, vocabulary]` of the last step's sampled rows, valid until the next step."""
         return self._outputs.logits[:, : self._vocabulary]
 
     def profile(self, take: Take) -> None:
-        """Have `take` told of each step from now on, and of what its phases took."""
+        """Call `take` after each following step with the duration of its phases."""
         self._profile = StepProfile(take)
         self._functions.native_profile(self._handle, self._profile.address)
 
@@ -126,7 +129,7 @@ class NativeEngine(MixedCalls):
         self._handle = None
 
     def _compute(self, chunks: Sequence[PrefillChunk], rows: Sequence[DecodeRow]) -> tuple[list[int | None], list[int]]:
-        """Compute decode rows and chunks, in pieces of what a step can take; return the tokens of both."""
+        """Compute decode rows and chunks, in pieces of at most one step; return the tokens of both."""
         ids = [row.token_id for row in rows]
         slots = [row.slot for row in rows]
         positions = [row.past for row in rows]
@@ -147,7 +150,7 @@ class NativeEngine(MixedCalls):
         return [None if chunk.sampling is None else next(sampled) for chunk in chunks], tokens[: len(rows)]
 
     def _step(self, step: NDArray[np.int32], wanted: Sequence[_Wanted]) -> list[int]:
-        """Compute one step of rows (ids, slots, positions); return a token of each that is wanted."""
+        """Compute one step of rows (ids, slots, positions); return a token for each sampled row."""
         rows = np.array([at for at, _, _ in wanted], np.int32)
         ids, slots, positions = (part.ctypes.data for part in step)
         outputs = self._outputs

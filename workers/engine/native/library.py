@@ -1,4 +1,4 @@
-"""The compiled library: which kernels of it this machine can run, and its functions for `ctypes`."""
+"""The compiled library: the kernels that this machine can run, and the functions for `ctypes`."""
 
 import ctypes
 import errno
@@ -31,7 +31,7 @@ class NativeConfig(ctypes.Structure):
     def of(
         cls, architecture: Architecture, *, slots: int, capacity: int, max_step_tokens: int, threads: int, q4: bool
     ) -> Self:
-        """Return the numbers of an engine: `capacity` tokens in each of its slots, `max_step_tokens` rows in a step."""
+        """Return an engine's sizes: `capacity` tokens in each slot, `max_step_tokens` rows in a step."""
         a = architecture
         return cls(
             layers=a.num_layers,
@@ -52,8 +52,7 @@ class NativeConfig(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """A loaded library, and the kernel of it that is to compute. `kernels`: those that this machine can run, the
-    fastest first."""
+    """A loaded library and its selected kernel. `kernels`: those that this machine can run, the fastest first."""
 
     path: Path
     functions: Any
@@ -62,7 +61,11 @@ class Library:
 
     @classmethod
     def load(cls, path: Path, kernel: str = "auto") -> "Library":
-        """Load a library. Raises `EngineError` where the file is none, or has no such kernel for this machine."""
+        """Load a library.
+
+        Raises:
+            EngineError: the file is not a library, or has no such kernel for this machine.
+        """
         try:
             functions = _declared(ctypes.CDLL(str(path), use_errno=True))
         except (OSError, AttributeError) as error:
@@ -76,9 +79,15 @@ class Library:
         return cls(path, functions, kernels, kernels[0] if kernel == "auto" else kernel)
 
     def open(self, config: NativeConfig, sections: Sequence[int | None]) -> int:
-        """Return an engine's handle. `sections` are addresses, in the order of `native_open`; they must outlive it.
+        """Return an engine's handle.
 
-        Raises `EngineError` where there is no memory or no thread left, `ValueError` for sizes that no kernel takes.
+        Args:
+            config: the engine's sizes.
+            sections: addresses in the order of `native_open`; they must outlive the engine.
+
+        Raises:
+            EngineError: there is not enough memory, or no thread.
+            ValueError: no kernel supports the sizes.
         """
         addresses = (ctypes.c_void_p * len(sections))(*sections)
         handle = self.functions.native_open(ctypes.byref(config), addresses, self.kernel.replace("-", "_").encode())
@@ -91,7 +100,11 @@ class Library:
 
 
 def _declared(functions: Any) -> Any:
-    """Return the library with its functions' types, as native.h has them. Raises `AttributeError` where one lacks."""
+    """Declare the functions' types as in native.h.
+
+    Raises:
+        AttributeError: a function is missing.
+    """
     handle, integer, text = ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p
     for name, result, arguments in (
         ("native_kernels", text, ()),
@@ -111,7 +124,7 @@ def _declared(functions: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class NativeWeights:
-    """`addresses` are in the order of `native_open`, and are those of `held`."""
+    """The mapped weights. `addresses` are those of `held`, in the order of `native_open`."""
 
     form: Form
     addresses: list[int | None]
@@ -119,8 +132,11 @@ class NativeWeights:
 
     @classmethod
     def map(cls, folder: ModelFolder, positions: int) -> Self:
-        """Map the file, and compute the rotary tables of `positions`. Raises `ModelError` where it is not as it should
-        be."""
+        """Map the file, and compute the rotary tables of `positions`.
+
+        Raises:
+            ModelError: the file is invalid.
+        """
         architecture, path = folder.manifest.architecture, folder.path / NATIVE
         try:
             with path.open("rb") as file:
@@ -146,14 +162,14 @@ def _addresses(
 
 
 PHASES: Final = ("embed", "norm", "qkv", "attention", "out", "gate_up", "down", "head")
-"""`enum phase` of native.h, without what is between steps."""
+"""`enum phase` of native.h, without the one between steps."""
 
 Take = Callable[[int, int, Mapping[str, int]], None]
-"""Told of each step: its rows, the longest context of one, and its phases' nanoseconds."""
+"""Called after each step with its rows, the longest context, and its phases' nanoseconds."""
 
 
 class StepProfile:
-    """The library adds each step's nanoseconds at `address`; `take` is told of them."""
+    """The library adds each step's nanoseconds at `address`; `take` is called with them."""
 
     def __init__(self, take: Take) -> None:
         self._take = take

@@ -1,4 +1,4 @@
-"""Load the native engine from settings and a model's folder, or say why it cannot be used."""
+"""Load the native engine from the settings and a model's folder, or return why it cannot be used."""
 
 from shared.errors import EngineError, ModelError
 from shared.model.folder import NATIVE, REMEDY, ModelFolder
@@ -14,9 +14,9 @@ _PORTABLE = "portable"
 
 
 def find_library(worker: WorkerSettings, recipe: Recipe | None = None) -> tuple[Library, Built] | Unusable:
-    """Return the library that was built for this machine, loaded, with the kernel that is asked for; or why not.
+    """Return the loaded library for this machine with the configured kernel, or why there is none.
 
-    Where none is asked for the portable kernel is not taken: ONNX Runtime's are faster.
+    With `auto` the portable kernel is not used, since ONNX Runtime's kernels are faster.
     """
     recipe = recipe or Recipe()
     built = find_built(worker.native_library_dir, recipe)
@@ -37,7 +37,7 @@ def find_library(worker: WorkerSettings, recipe: Recipe | None = None) -> tuple[
 
 
 def unpacked(folder: ModelFolder) -> Unusable | None:
-    """Return why the engine cannot compute a folder; None where it has packed weights."""
+    """Return why the engine cannot compute a folder; None if it has packed weights."""
     if any(entry.name == NATIVE for entry in folder.manifest.files):
         return None
     why = unpackable(folder.manifest.architecture)
@@ -45,7 +45,7 @@ def unpacked(folder: ModelFolder) -> Unusable | None:
 
 
 def load_native(worker: WorkerSettings, folder: ModelFolder) -> NativeEngine | Unusable:
-    """Return an engine, or why there can be none: no library, no packed weights or damaged ones, no memory."""
+    """Return an engine, or why there is none: no library, missing or damaged packed weights, no memory."""
     found = unpacked(folder) or find_library(worker)
     if isinstance(found, Unusable):
         return found

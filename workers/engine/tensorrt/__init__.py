@@ -1,1 +1,1 @@
-"""The engine by TensorRT."""
+"""The TensorRT engine."""

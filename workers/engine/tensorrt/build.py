@@ -1,6 +1,6 @@
-"""Has TensorRT build plans from the graphs that `workers.graph` writes. No GPU is needed by TensorRT for RTX.
+"""Build TensorRT plans from the graphs of `workers.graph`. TensorRT for RTX needs no GPU for that.
 
-Networks are strongly typed: every precision is the graph's own, by its types, casts and Q/DQ nodes.
+Networks are strongly typed: all precisions come from the graph's types, casts and Q/DQ nodes.
 """
 
 import importlib
@@ -15,20 +15,24 @@ from workers.engine.tensorrt.plans import PlanShapes
 
 Library = Literal["tensorrt", "tensorrt-rtx"]
 
-# A wheel with its libraries, or its bindings alone over libraries that the system has.
+# a wheel with its libraries, or only bindings for libraries on the system
 _MODULES: Final[dict[str, tuple[str, str]]] = {
     "tensorrt": ("tensorrt", "tensorrt_bindings"),
     "tensorrt-rtx": ("tensorrt_rtx", "tensorrt_rtx_bindings"),
 }
 _OLDEST: Final = "10.15"
-_KV_IN_PLACE: Final = "IKVCacheUpdateLayer"  # since then
+_KV_IN_PLACE: Final = "IKVCacheUpdateLayer"  # introduced in that version
 
 Shape = tuple[int, ...]
 Progress = Callable[[str, float], None]
 
 
 def import_library(name: str) -> Any:
-    """Return the module of TensorRT, or of TensorRT for RTX. Raises `ModelError` where it is missing or too old."""
+    """Return the module of TensorRT or TensorRT for RTX.
+
+    Raises:
+        ModelError: it is missing or too old.
+    """
     causes = []
     for module in _MODULES[name]:
         try:
@@ -45,8 +49,14 @@ def import_library(name: str) -> Any:
 def build_decoder(library: Any, graph: Path, shapes: PlanShapes, progress: Progress) -> bytes:
     """Return a plan of a decoder's graph with two profiles: `PREFILL`, of any size within `shapes`, and `DECODE`.
 
-    `progress` is told what is done and the fraction of it, from other threads. Raises `ModelError` with what TensorRT
-    says where it takes the graph no further.
+    Args:
+        library: TensorRT's module.
+        graph: the graph's file.
+        shapes: the plan's maximum sizes.
+        progress: called from other threads with the current phase and the fraction done.
+
+    Raises:
+        ModelError: TensorRT rejects the graph; the message has its error.
     """
     prefill = [(1, 1), (1, shapes.prefill_tokens), (shapes.prefill_rows, shapes.prefill_tokens)]
     decode = [(1, 1), (shapes.num_slots, 1), (shapes.num_slots, 1)]
@@ -54,12 +64,16 @@ def build_decoder(library: Any, graph: Path, shapes: PlanShapes, progress: Progr
 
 
 def build_sampler(library: Any, graph: bytes, shapes: PlanShapes, progress: Progress) -> bytes:
-    """Return a plan of the sampler's graph, for up to all slots. Raises `ModelError`."""
+    """Return a plan of the sampler's graph for up to all slots.
+
+    Raises:
+        ModelError: TensorRT rejects the graph.
+    """
     return _build(library, graph, [[(1, 1), (shapes.num_slots, 1), (shapes.num_slots, 1)]], progress)
 
 
 def _build(library: Any, graph: Path | bytes, profiles: Sequence[list[tuple[int, int]]], progress: Progress) -> bytes:
-    """`profiles`: the rows and tokens of each one's smallest, usual and largest step."""
+    """Build a plan. `profiles`: rows and tokens of each profile's smallest, usual and largest step."""
     log = make_log(library)
     builder = library.Builder(log)
     network = builder.create_network(1 << int(library.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
@@ -84,13 +98,14 @@ def _build(library: Any, graph: Path | bytes, profiles: Sequence[list[tuple[int,
 
 
 def _shape(tensor: Any, rows: int, tokens: int) -> Shape:
-    """Every input's first axis are the rows; only `input_ids` has one of tokens."""
+    """Return an input's shape: the first axis is the rows, and only `input_ids` has an axis of tokens."""
     rest = tuple(tensor.shape)[1:]
     return (rows, tokens) if tensor.name == "input_ids" else (rows, *rest)
 
 
 def make_log(library: Any) -> Any:
-    """Return a logger for TensorRT that prints nothing and keeps the last error: TensorRT returns none of its own."""
+    """Return a TensorRT logger that prints nothing and stores the last error, which TensorRT does not return
+    otherwise."""
 
     class Log(library.ILogger):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -105,9 +120,9 @@ def make_log(library: Any) -> Any:
 
 
 class BuildPhases:
-    """The progress of a build, from TensorRT's nested phases: of the outermost one its name and the fraction done.
+    """The progress of a build, from TensorRT's nested phases: name and fraction of the outermost one.
 
-    TensorRT reports from several threads, of which each finds this consistent.
+    TensorRT reports from several threads; each sees a consistent state.
     """
 
     def __init__(self) -> None:

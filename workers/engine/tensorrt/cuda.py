@@ -1,4 +1,4 @@
-"""`Device` on a GPU: memory, streams and CUDA graphs by CUDA's runtime, programs by TensorRT's.
+"""`Device` on a GPU: memory, streams and CUDA graphs with CUDA's runtime, programs with TensorRT's.
 
 https://docs.nvidia.com/cuda/cuda-runtime-api, https://nvidia.github.io/cuda-python/cuda-bindings/latest
 """
@@ -19,8 +19,11 @@ from workers.engine.tensorrt.build import make_log
 
 
 def checked(result: tuple[Any, ...]) -> Any:
-    """Return what a call of CUDA's runtime returned besides its status. Raises `EngineError` where that is no
-    success."""
+    """Return the results of a call of CUDA's runtime without its status.
+
+    Raises:
+        EngineError: the status is an error.
+    """
     status, *values = result
     if status != cuda.cudaError_t.cudaSuccess:
         _, name = cuda.cudaGetErrorName(status)
@@ -30,7 +33,7 @@ def checked(result: tuple[Any, ...]) -> Any:
 
 
 LayerTime = Callable[[str, float], None]
-"""Told a layer's name and what it took, ms."""
+"""Called with a layer's name and its duration in ms."""
 
 
 class CudaExecution:
@@ -51,13 +54,13 @@ class CudaExecution:
 
 
 class CudaProgram:
-    """An engine of TensorRT. Its executions may share a profile, as they may since TensorRT 10."""
+    """A TensorRT engine. Its executions may share a profile, which TensorRT allows since version 10."""
 
     def __init__(self, library: Any, engine: Any, log: Any, clock: Any | None) -> None:
         names = [engine.get_tensor_name(at) for at in range(engine.num_io_tensors)]
         elsewhere = [name for name in names if engine.get_tensor_location(name) != library.TensorLocation.DEVICE]
         if elsewhere:
-            raise EngineError(f"TensorRT wants {elsewhere[0]} in the host's memory; use another version")
+            raise EngineError(f"TensorRT requires {elsewhere[0]} in host memory; use another version")
         self._inputs = frozenset(name for name in names if engine.get_tensor_mode(name) == library.TensorIOMode.INPUT)
         self._library = library
         self._engine = engine
@@ -71,7 +74,7 @@ class CudaProgram:
     def open(self, profile: int, workspace: int, *, one_shape: bool) -> CudaExecution:
         context = self._engine.create_execution_context(self._how(one_shape=one_shape))
         if context is None:
-            raise EngineError(f"TensorRT opens no execution ({self._log.last_error}); give it more memory")
+            raise EngineError(f"TensorRT cannot create an execution ({self._log.last_error}); give it more memory")
         context.set_device_memory(workspace, self.workspace_bytes)
         stream = checked(cuda.cudaStreamCreateWithFlags(cuda.cudaStreamNonBlocking))
         try:
@@ -85,8 +88,11 @@ class CudaProgram:
         return CudaExecution(context, self._inputs, self._log)
 
     def _how(self, *, one_shape: bool) -> Any:
-        """In memory that is given to it. TensorRT for RTX compiles kernels for a shape some time after it has met it:
-        where there is but one, before it is recorded."""
+        """Return how to allocate its memory: by the caller.
+
+        TensorRT for RTX compiles kernels for a shape some time after its first use; with a single shape, before it is
+        recorded.
+        """
         memory = self._library.ExecutionContextAllocationStrategy.USER_MANAGED
         specialisation = getattr(self._library, "DynamicShapesKernelSpecializationStrategy", None)
         if specialisation is None:
@@ -138,7 +144,7 @@ class CudaStream:
                 raise failure
             replay = checked(cuda.cudaGraphInstantiate(graph, 0))
         except EngineError as error:
-            cuda.cudaGetLastError()  # or the next call reports it again
+            cuda.cudaGetLastError()  # otherwise the next call would report it again
             get_logger().warning("no_cuda_graph", reason=str(error))
             return None
         checked(cuda.cudaGraphDestroy(graph))
@@ -153,7 +159,7 @@ class CudaStream:
         checked(cuda.cudaStreamWaitEvent(self._stream, other.record(), 0))
 
     def record(self) -> Any:
-        """Return an event that has come when all that is enqueued here so far has ended."""
+        """Return an event that occurs when all work enqueued here so far has ended."""
         checked(cuda.cudaEventRecord(self._event, self._stream))
         return self._event
 
@@ -170,8 +176,9 @@ class CudaStream:
 class CudaDevice:
     """The first GPU that the process sees (`CUDA_VISIBLE_DEVICES`).
 
-    With `layer_time`, TensorRT tells it of each layer once the work that it is in has ended; then nothing is recorded,
-    for what is launched as one CUDA graph has no layers.
+    With `layer_time`, TensorRT reports each layer's duration once its work has ended; nothing is recorded then, because
+    a
+    CUDA graph has no layers.
     """
 
     def __init__(self, library: Any, layer_time: LayerTime | None = None) -> None:
@@ -188,7 +195,7 @@ class CudaDevice:
         address = int(checked(cuda.cudaMalloc(max(num_bytes, 1))))
         self._device_memory.append(address)
         checked(cuda.cudaMemset(address, 0, num_bytes))
-        checked(cuda.cudaDeviceSynchronize())  # the streams here do not wait for the default one
+        checked(cuda.cudaDeviceSynchronize())  # the streams here do not wait for the default stream
         return address
 
     def allocate_pinned(self, num_bytes: int) -> NDArray[np.uint8]:
@@ -204,14 +211,14 @@ class CudaDevice:
         return stream
 
     def free_bytes(self) -> int:
-        """Return how much of the GPU's memory is free."""
+        """Return the GPU's free memory in bytes."""
         free_bytes, _ = checked(cuda.cudaMemGetInfo())
         return int(free_bytes)
 
     def load(self, plan: bytes) -> CudaProgram:
         engine = self._runtime.deserialize_cuda_engine(plan)
         if engine is None:
-            raise EngineError(f"TensorRT does not load the plan ({self._log.last_error}); delete it and build it again")
+            raise EngineError(f"TensorRT cannot load the plan ({self._log.last_error}); delete it and build it again")
         return CudaProgram(self._library, engine, self._log, self._clock)
 
     def close(self) -> None:

@@ -1,10 +1,11 @@
-"""The GPU engine: the graph of `workers.graph.tensorrt`, built by TensorRT, over slots that never move.
+"""The GPU engine: the graph of `workers.graph.tensorrt`, built by TensorRT, on slots that never move.
 
-A decode step has one of a few batch sizes (1, 2, 4, … slots). Each has an execution of its own, whose inputs,
-outputs, copies and KV lie at fixed addresses, so that a whole step is recorded once and then launched as one CUDA
-graph; a prefill, whose shape may be any, is enqueued as it comes.
+A decode step has one of a few batch sizes (1, 2, 4, … slots). Each has its own execution with inputs, outputs, copies
+and
+KV at fixed addresses, so that a whole step is recorded once and then launched as one CUDA graph; a prefill can have any
+shape and is enqueued directly.
 
-Everything that needs a GPU is behind `Device`, so that this file runs anywhere.
+All code that needs a GPU is behind `Device`, so that this file runs anywhere.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +26,7 @@ from workers.engine.tensorrt.plans import DECODE, PREFILL, PlanShapes
 
 
 class _Programs:
-    """The two plans, loaded. Their executions run one after another on one stream: one workspace serves them all."""
+    """The two loaded plans. Their executions run one after another on one stream, so they share one workspace."""
 
     def __init__(self, device: Device, decoder: bytes, sampler: bytes) -> None:
         self._decoder, self._sampler = device.load(decoder), device.load(sampler)
@@ -43,10 +44,11 @@ class _Programs:
 
 
 class TensorrtEngine:
-    """`Engine` on a `Device`, of plans that were built for `shapes`.
+    """`Engine` on a `Device` with plans that were built for `shapes`. All device memory is allocated at the start.
 
-    All memory of the device is taken here, none later. Raises `EngineError` where the device fails, `ValueError` where
-    the slots of `shapes` are too short for `max_length` tokens and one of padding.
+    Raises:
+        EngineError: the device fails.
+        ValueError: the slots of `shapes` are too short for `max_length` tokens and one of padding.
     """
 
     def __init__(
@@ -136,7 +138,7 @@ class TensorrtEngine:
         self._device.close()
 
     def _prefill(self, chunks: Sequence[PrefillChunk]) -> list[int | None]:
-        """Chunks of at most `prefill_tokens` each."""
+        """Compute chunks of at most `prefill_tokens` each."""
         first, rows = chunks[0].slot, len(chunks)
         width = max(len(chunk.token_ids) for chunk in chunks)
         self._kv.await_imports(range(first, first + rows))
@@ -156,10 +158,10 @@ class TensorrtEngine:
         return self._reader.tokens([chunk.sampling for chunk in chunks], lengths)
 
     def _record(self, execution: Execution, rows: int) -> tuple[Execution, Replay | None]:
-        """Bind a batch size's execution for good, and record its step where the device can."""
+        """Bind a batch size's execution, and record its step if the device supports it."""
         self._bind(execution, self._decode_inputs, 0, rows, 1)
         self._pad(0, rows)
-        # TensorRT defers work of a new shape to the first run, which must not be recorded.
+        # TensorRT defers work for a new shape to the first run, which must not be recorded.
         self._enqueue_decode(execution)
         self._compute.synchronize()
         return execution, self._compute.capture(lambda: self._enqueue_decode(execution))
@@ -170,7 +172,7 @@ class TensorrtEngine:
         self._reader.fetch()
 
     def _pad(self, start: int, stop: int) -> None:
-        """Rows without a sequence stand for slots that may be in use: their token goes behind every sequence."""
+        """Write the token of padding rows after every sequence, since their slots may be in use."""
         self._decode_inputs.host["past_lengths"][start:stop] = self._slots.capacity - 1
 
     def _bind(self, execution: Execution, inputs: Staging, first_slot: int, rows: int, width: int) -> None:
@@ -185,7 +187,8 @@ class TensorrtEngine:
 
 
 def _inputs(rows: int, tokens: int) -> dict[str, tuple[tuple[int, ...], Any]]:
-    """Arrays for up to `rows` sequences of up to `tokens` new tokens, laid out anew by every step's shape."""
+    """Return arrays for up to `rows` sequences of up to `tokens` new tokens; every step uses them with its own
+    shape."""
     return {
         "input_ids": ((rows * tokens,), np.int64),
         "last_index": ((rows,), np.int64),
@@ -194,7 +197,7 @@ def _inputs(rows: int, tokens: int) -> dict[str, tuple[tuple[int, ...], Any]]:
 
 
 def _pieces(chunk: PrefillChunk, num_tokens: int) -> Iterator[PrefillChunk]:
-    """Yield a chunk in parts of at most `num_tokens`, of which the last one samples."""
+    """Yield a chunk in parts of at most `num_tokens`; the last part samples."""
     for start in range(0, len(chunk.token_ids), num_tokens):
         token_ids = chunk.token_ids[start : start + num_tokens]
         last = start + len(token_ids) == len(chunk.token_ids)

@@ -1,4 +1,6 @@
-"""Load a TensorRT engine from settings and a model's folder: probe, memory plan, plans (kept or built), device."""
+"""Load a TensorRT engine from the settings and a model's folder: probe, memory plan, plans (cached or built),
+device.
+"""
 
 import hashlib
 from collections.abc import Callable
@@ -21,13 +23,13 @@ from workers.engine.tensorrt.probe import DeviceFacts, probe
 from workers.engine.tensorrt.shapes import fit_shapes, plan_shapes, unmet
 from workers.engine.unusable import Unusable
 
-# TensorRT for RTX compiles its kernels where they run: one plan serves all GPUs.
+# TensorRT for RTX compiles its kernels where they run, so one plan works for all GPUs.
 ANY_SM: Final = "any"
 
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """Plans for one folder, library and kind of GPU: from the cache, or built and put there."""
+    """Provides plans for one folder, library and kind of GPU, from the cache or by building them."""
 
     folder: ModelFolder
     library_name: str
@@ -48,13 +50,13 @@ class Planner:
         return self._key("sampler", hashlib.sha256(self._sampler_graph()).hexdigest(), "fp32")
 
     def decoder(self, progress: Progress, *, again: bool = False) -> tuple[bytes, bool]:
-        """Return the decoder's plan, and whether it was built just now; built `again`, whatever is there."""
+        """Return the decoder's plan, and whether it was just built; `again` builds it in any case."""
         graph = self.folder.graph_path
         build = lambda: build_decoder(self.library, graph, self.shapes, progress)  # noqa: E731
         return self._get(self.decoder_key, build, again=again)
 
     def sampler(self, progress: Progress, *, again: bool = False) -> tuple[bytes, bool]:
-        """Return the sampler's plan, built as the decoder's."""
+        """Return the sampler's plan, in the same way."""
         build = lambda: build_sampler(self.library, self._sampler_graph(), self.shapes, progress)  # noqa: E731
         return self._get(self.sampler_key, build, again=again)
 
@@ -81,7 +83,7 @@ class Planner:
         plan = build()
         try:
             self.cache.store(key, plan)
-        except OSError as error:  # a plan that is not kept is built again at the next start
+        except OSError as error:  # a plan that could not be stored is built again at the next start
             get_logger().warning("plan_not_kept", path=str(self.cache.path(key)), reason=error.strerror)
         return plan, True
 
@@ -89,14 +91,22 @@ class Planner:
 def load_tensorrt(
     settings: Settings, folder: ModelFolder, layer_time: Callable[[str, float], None] | None = None
 ) -> Engine | Unusable:
-    """Return an engine on the first GPU, or why there can be none. `layer_time` is as `CudaDevice` has it.
+    """Return an engine on the first GPU, or why there is none.
 
-    Building its plan takes minutes at the first start (`replyline engine build` does it before). Raises `SettingsError`
-    where the model or the memory does not fit, `ModelError` where TensorRT does not take the graph, `EngineError` where
-    the device fails.
+    The first start builds the plan, which takes minutes (`replyline engine build` does it in advance).
+
+    Args:
+        settings: the process's settings.
+        folder: the model.
+        layer_time: passed to `CudaDevice`.
+
+    Raises:
+        SettingsError: the model or the memory does not fit.
+        ModelError: TensorRT rejects the graph.
+        EngineError: the device fails.
     """
     worker = settings.worker
-    plan_shapes(worker, folder, max(1, worker.slots))  # a folder or slots that do not do are refused before the probe
+    plan_shapes(worker, folder, max(1, worker.slots))  # reject an unsuitable folder or number of slots before the probe
     facts = probe(worker.engine)
     if isinstance(facts, Unusable):
         return facts
@@ -131,8 +141,7 @@ def load_tensorrt(
 
 
 def _decoder(planner: Planner, facts: DeviceFacts) -> bytes | Unusable:
-    """Return a plan that another process has loaded without harm; one that was kept and does not load is built
-    again."""
+    """Return a plan that another process has loaded successfully; a stored one that does not load is built again."""
     get_logger().info("plan_wanted", device=facts.device, path=str(planner.cache.path(planner.decoder_key)))
     plan, built = planner.decoder(_ignored)
     tried = _tried(planner)
@@ -149,4 +158,4 @@ def _tried(planner: Planner) -> DeviceFacts | Unusable:
 
 
 def _ignored(_step: str, _fraction: float) -> None:
-    """Ignore the progress: a worker has no progress bar."""
+    """Ignore the progress, since a worker has no progress bar."""

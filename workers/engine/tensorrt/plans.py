@@ -1,9 +1,9 @@
-"""Plans that TensorRT has built, kept on disk: a file each, found by all that its numbers and kernels depend on.
+"""TensorRT plans on disk: one file each, identified by everything that its numbers and kernels depend on.
 
     <model>-<digest of the key>.plan:  magic line, header as one line of JSON, the plan's bytes
 
-A plan is handed out only if its header repeats the very key that is asked for and its bytes have the header's size and
-sha256: TensorRT trusts what it is given. A file is written whole under another name and then renamed.
+A plan is returned only if its header repeats the requested key and its bytes have the header's size and sha256, since
+TensorRT does not check its input. A file is written under another name and then renamed.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from typing import IO, Final
 import msgspec
 from msgspec import Struct
 
-PREFILL: Final = 0  # the places of the two optimisation profiles
+PREFILL: Final = 0  # indices of the two optimisation profiles
 DECODE: Final = 1
 
 _MAGIC: Final = b"replyline plan 1\n"
@@ -25,9 +25,9 @@ _MAX_HEADER_BYTES: Final = 65_536
 
 
 class PlanShapes(Struct, frozen=True, kw_only=True):
-    """The shapes that a plan has room for: slots of `capacity` tokens each, of which the last is for padding.
+    """The maximum sizes of a plan: slots of `capacity` tokens each, the last of which is for padding.
 
-    `prefill_rows` sequences are prefilled at once, `prefill_tokens` of each at most.
+    `prefill_rows` sequences are prefilled together, with at most `prefill_tokens` each.
     """
 
     num_slots: int
@@ -37,9 +37,9 @@ class PlanShapes(Struct, frozen=True, kw_only=True):
 
 
 class PlanKey(Struct, frozen=True, kw_only=True):
-    """All that a plan depends on. `sm` is the GPU's compute capability (`sm_90`), or `any` of a portable plan.
+    """Everything that a plan depends on. `sm` is the GPU's compute capability (`sm_90`), or `any` for a portable plan.
 
-    `graph_sha256` is of the graph and its weights.
+    `graph_sha256` covers the graph and its weights.
     """
 
     model: str
@@ -63,7 +63,7 @@ class _Header(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A file that is there but is not to be loaded, and why."""
+    """A file that exists but must not be loaded, and why."""
 
     path: Path
     reason: str
@@ -78,7 +78,7 @@ class PlanCache:
         return self.directory / f"{model}-{key.digest[:16]}.plan"
 
     def load(self, key: PlanKey) -> bytes | Rejected | None:
-        """Return the plan of `key`; None where there is none, `Rejected` where the file is damaged or another's."""
+        """Return the plan of `key`; None if there is none, `Rejected` if the file is damaged or has another key."""
         path = self.path(key)
         try:
             with path.open("rb") as file:
@@ -91,7 +91,11 @@ class PlanCache:
             return Rejected(path, str(error))
 
     def store(self, key: PlanKey, plan: bytes) -> Path:
-        """Write the plan; a file of the same key is replaced in one step. Raises `OSError`."""
+        """Write the plan; a file with the same key is replaced atomically.
+
+        Raises:
+            OSError: it cannot be written.
+        """
         self.directory.mkdir(parents=True, exist_ok=True)
         path = self.path(key)
         header = _Header(key=key, size=len(plan), sha256=hashlib.sha256(plan).hexdigest())
@@ -115,7 +119,7 @@ class _DamagedError(Exception):
 
 
 def read_plan(path: Path) -> bytes:
-    """Return the plan in a file that `PlanCache.load` has found whole."""
+    """Return the plan in a file that `PlanCache.load` has checked."""
     with path.open("rb") as file:
         file.read(len(_MAGIC))
         file.readline(_MAX_HEADER_BYTES)
@@ -124,7 +128,7 @@ def read_plan(path: Path) -> bytes:
 
 def _read(file: IO[bytes], key: PlanKey) -> bytes:
     if file.read(len(_MAGIC)) != _MAGIC:
-        raise _DamagedError("it is no plan of this version")
+        raise _DamagedError("it is not a plan of this version")
     try:
         header = msgspec.json.decode(file.readline(_MAX_HEADER_BYTES), type=_Header)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):

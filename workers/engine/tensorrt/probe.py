@@ -1,8 +1,8 @@
-"""Find out whether TensorRT can work on this machine, in a process of its own, for its libraries may end theirs.
+"""Check whether TensorRT works on this machine, in a separate process, because its libraries may crash it.
 
     python -m workers.engine.tensorrt.probe LIBRARY [PLAN]
 
-prints one line of JSON, `DeviceFacts` or `Unusable`. With a plan it is loaded too.
+prints one line of JSON, `DeviceFacts` or `Unusable`. If a plan is given, it is loaded too.
 """
 
 import ctypes
@@ -28,7 +28,7 @@ _TIMEOUT_S: Final = 180.0
 
 
 class DeviceFacts(Struct, frozen=True, kw_only=True, tag="facts"):
-    """The first GPU, and the library that is to run on it. `sm` is its compute capability, `sm_90`."""
+    """The first GPU, and the library to use on it. `sm` is its compute capability, `sm_90`."""
 
     device: str
     sm: str
@@ -37,14 +37,14 @@ class DeviceFacts(Struct, frozen=True, kw_only=True, tag="facts"):
     version: str
 
     def share_bytes(self, share: float) -> int:
-        """Return what a worker may take of the memory: a share of it all, where so much is free."""
+        """Return the memory that a worker may use: a share of the total, or the free memory if that is less."""
         return min(self.free_bytes, int(self.total_bytes * share))
 
 
 def probe(
     library: str, plan: Path | None = None, *, program: Sequence[str] = _PROGRAM, timeout_s: float = _TIMEOUT_S
 ) -> DeviceFacts | Unusable:
-    """Ask `program` in a process of its own. Whatever becomes of that, the answer is one of the two."""
+    """Run `program` in a separate process and return its result; a crash or timeout gives `Unusable`."""
     command = [*program, library, *([str(plan)] if plan is not None else [])]
     try:
         done = subprocess.run(command, capture_output=True, timeout=timeout_s, check=False)  # noqa: S603 - our own
@@ -63,7 +63,7 @@ def probe(
 
 
 def look(library_name: str, plan: Path | None) -> DeviceFacts | Unusable:
-    """Answer what `probe` asks, in this very process: from what is needed first to what needs the rest."""
+    """Run the checks of `probe` in this process, in the order of their dependencies."""
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:

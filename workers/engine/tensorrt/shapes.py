@@ -1,4 +1,4 @@
-"""Compute what settings and a model's folder ask of TensorRT's plans and of the GPU's memory."""
+"""Compute what settings and a model's folder require of TensorRT plans and of the GPU's memory."""
 
 from typing import Final
 
@@ -17,8 +17,11 @@ _PREPARE: Final = "replyline model prepare --precision fp16"
 
 
 def plan_shapes(worker: WorkerSettings, folder: ModelFolder, num_slots: int) -> PlanShapes:
-    """Return the shapes that plans are built for, with so many slots. Raises `SettingsError` where the folder's graph
-    is not TensorRT's, or its slots are too short."""
+    """Return the shapes for which plans are built, with this many slots.
+
+    Raises:
+        SettingsError: the folder's graph is not for TensorRT, or its slots are too short.
+    """
     capacity = folder.manifest.max_length
     if folder.manifest.dialect == "cpu" or capacity is None:
         raise SettingsError(f"{PREFIX}MODEL__DIR={folder.path}: its graph is not for TensorRT; run: {_PREPARE}")
@@ -36,7 +39,7 @@ def plan_shapes(worker: WorkerSettings, folder: ModelFolder, num_slots: int) -> 
 
 
 def fit_shapes(worker: WorkerSettings, folder: ModelFolder, gpu: DeviceFacts) -> tuple[PlanShapes, MemoryPlan]:
-    """Return the shapes for this GPU and their memory plan, which need not fit where the number of slots is set."""
+    """Return the shapes for this GPU and their memory plan, which may not fit if the number of slots is configured."""
     available_bytes = gpu.share_bytes(worker.gpu_share)
     memory = fit_slots(
         worker, lambda num: device_memory_plan(folder, plan_shapes(worker, folder, num), available_bytes)
@@ -45,8 +48,8 @@ def fit_shapes(worker: WorkerSettings, folder: ModelFolder, gpu: DeviceFacts) ->
 
 
 def unmet(manifest: Manifest, sm: str | None) -> str | None:
-    """Return one line with what is missing and what to do if a GPU of compute capability `sm` (None: any) cannot run
-    the folder's graph."""
+    """Return what a GPU of compute capability `sm` (None: any) lacks to run the folder's graph, and what to do; else
+    None."""
     if manifest.precision == "fp8-mlp" and sm is not None and int(sm.removeprefix("sm_")) < _OLDEST_FP8_SM:
         return f"the model's MLP is FP8, for sm_{_OLDEST_FP8_SM} and later, the GPU is {sm}; {_QUANTIZE_INT8}"
     return None

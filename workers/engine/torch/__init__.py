@@ -1,1 +1,1 @@
-"""The engine by torch."""
+"""The torch engine."""

@@ -1,7 +1,8 @@
-"""The decoder that `workers/graph/decoder.py` describes, computed by torch: Llama 1 to 3.x, Qwen2, Qwen2.5, Qwen3.
+"""The decoder of `workers/graph/decoder.py` in torch: Llama 1 to 3.x, Qwen2, Qwen2.5, Qwen3.
 
-Products, KV and attention are in the weights' own type; the residual stream, the norms, the rotations and the logits
-are float32, as in the graph for TensorRT. KV is one array `[layers, 2, slots, kv heads, capacity, head dim]`.
+Products, KV and attention use the weights' own type; residual stream, norms, rotations and logits are float32, as in
+the
+graph for TensorRT. KV is one array `[layers, 2, slots, kv heads, capacity, head dim]`.
 """
 
 from collections.abc import Callable
@@ -16,14 +17,17 @@ from shared.model.folder import Architecture
 from workers.engine.torch.weights import AnyLinear, DecoderWeights, LayerWeights, RoundedLinear
 from workers.graph.rotary import rotary_tables
 
-# Of one layer's query, key and value heads `[B, T, heads, head dim]` the attended values `[B, T, heads * head dim]`.
+# Takes one layer's query, key and value heads `[B, T, heads, head dim]`, returns the attended values `[B, T, heads *
+# head dim]`.
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
 class TorchDecoder:
-    """`cosines` and `sines` `[capacity, 1, head dim]` turn a head at each position; the first half of `sines` is
-    negative."""
+    """The decoder. `cosines` and `sines` `[capacity, 1, head dim]` rotate a head by position; the first half of `sines`
+    is
+    negative.
+    """
 
     architecture: Architecture
     weights: DecoderWeights
@@ -32,7 +36,7 @@ class TorchDecoder:
 
     @classmethod
     def of(cls, architecture: Architecture, weights: DecoderWeights, capacity: int) -> "TorchDecoder":
-        """Place the angles of `capacity` positions beside the weights."""
+        """Create a decoder with the angles of `capacity` positions."""
         device = weights.norm.device
         cosines, sines = (torch.from_numpy(table).to(device) for table in rotary_tables(architecture, capacity))
         return cls(
@@ -43,10 +47,15 @@ class TorchDecoder:
         )
 
     def decode(self, kv: Tensor, token_ids: Tensor, past: Tensor, span: int) -> Tensor:
-        """Logits `[B, vocabulary]` of the first B slots after one more token each, `token_ids` `[B]` at `past` `[B]`.
+        """Return logits `[B, vocabulary]` of the first B slots after one more token each.
 
-        Attention sees the first `span` places, of which each row's own count. Nothing here depends on a value, so that
-        a step can be recorded.
+        No operation depends on a value, so that a step can be recorded.
+
+        Args:
+            kv: the KV of all slots.
+            token_ids: the new tokens `[B]`.
+            past: number of tokens before them `[B]`.
+            span: attention reads this many positions, and masks those after each row's end.
         """
         a = self.architecture
         rows = len(token_ids)
@@ -59,7 +68,7 @@ class TorchDecoder:
             keys, values = kv[layer, 0, :rows], kv[layer, 1, :rows]
             keys[slots, :, past] = key[:, 0]
             values[slots, :, past] = value[:, 0]
-            # The queries that share a head of keys stand as if they were so many tokens: one token has no order.
+            # the queries that share a key head are treated as tokens, since the order does not matter for one token
             grouped = query.view(rows, a.num_kv_heads, -1, a.head_dim)
             found = F.scaled_dot_product_attention(grouped, keys[:, :, :span], values[:, :, :span], attn_mask=mask)
             return found.reshape(rows, 1, -1)
@@ -67,9 +76,13 @@ class TorchDecoder:
         return self._logits(token_ids.unsqueeze(1), past.unsqueeze(1), attend, None)
 
     def prefill(self, kv: Tensor, token_ids: Tensor, past: int, last: Tensor) -> Tensor:
-        """Logits `[B, vocabulary]` of token `last` `[B]` of each of `token_ids` `[B, T]`, put behind `past` tokens.
+        """Return logits `[B, vocabulary]` after token `last` `[B]` of each row of `token_ids` `[B, T]`.
 
-        `kv` is that of B slots. More than one row is for slots that are empty; shorter rows are padded on the right.
+        Args:
+            kv: the KV of B slots.
+            token_ids: the new tokens; shorter rows are padded on the right.
+            past: number of tokens before them; 0 for more than one row.
+            last: index of each row's last token.
         """
         a = self.architecture
         rows, width = token_ids.shape
@@ -97,7 +110,7 @@ class TorchDecoder:
         return self._logits(token_ids, positions, attend, last)
 
     def _logits(self, token_ids: Tensor, positions: Tensor, attend: Attend, last: Tensor | None) -> Tensor:
-        """Without `last` rows have one token."""
+        """Return logits. Without `last` each row has one token."""
         epsilon = self.architecture.norm_epsilon
         weights = self.weights
         dtype = weights.embedding.dtype
@@ -108,7 +121,7 @@ class TorchDecoder:
             query, key, value = self._heads(layer, normed, cosines, sines)
             attended = attend(index, query, key, value)
             if last is not None and index == len(weights.layers) - 1:
-                # Logits are wanted of each row's last token: from here on nothing else is computed.
+                # only the last token's logits are needed, so the rest is not computed
                 hidden, attended = _at(hidden, last), _at(attended, last)
             hidden = hidden + _product(attended, layer.output)
             normed = _rms_norm(hidden, layer.mlp_norm, epsilon).to(dtype)
@@ -120,7 +133,7 @@ class TorchDecoder:
     def _heads(
         self, layer: LayerWeights, normed: Tensor, cosines: Tensor, sines: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Query and key heads, normed where the layer norms them and turned, and value heads."""
+        """Return query and key heads, normed if the layer norms them, and rotated, and value heads."""
         a = self.architecture
         rows, width = normed.shape[:2]
         packed = _product(normed, layer.qkv).view(rows, width, -1, a.head_dim)
@@ -136,7 +149,7 @@ class TorchDecoder:
 
 
 def _product(value: Tensor, linear: AnyLinear) -> Tensor:
-    """Multiply by a matrix; one of 8 bits by the numbers which its levels stand for."""
+    """Multiply by a matrix; an 8-bit one by the numbers that its levels represent."""
     if isinstance(linear, RoundedLinear):
         if linear.step is not None:
             value = (on_grid(value, linear.step, linear.matrix.dtype).float() * linear.step).to(value.dtype)
@@ -145,7 +158,7 @@ def _product(value: Tensor, linear: AnyLinear) -> Tensor:
 
 
 def on_grid(value: Tensor, step: float, dtype: torch.dtype) -> Tensor:
-    """`value` in multiples of `step`, as int8 (to the nearest, ties to even) or E4M3 holds them."""
+    """Return `value` in multiples of `step`, rounded as int8 (to nearest, ties to even) or E4M3."""
     multiples = value.float() / step
     if dtype == torch.int8:
         return multiples.round_().clamp_(-128, 127).to(dtype)
@@ -157,5 +170,5 @@ def _rms_norm(value: Tensor, scale: Tensor, epsilon: float) -> Tensor:
 
 
 def _at(value: Tensor, last: Tensor) -> Tensor:
-    """`[B, T, n]` → `[B, 1, n]`."""
+    """Return the rows' tokens at `last`: `[B, T, n]` → `[B, 1, n]`."""
     return value[torch.arange(len(value), device=value.device), last].unsqueeze(1)

@@ -1,6 +1,6 @@
-"""`BareDevice` by torch, on a GPU or on the CPU: memory, streams and CUDA graphs.
+"""`BareDevice` in torch, on a GPU or CPU: memory, streams and CUDA graphs.
 
-On the CPU all work is done as it is enqueued, so streams have nothing to wait for and nothing is recorded.
+On a CPU all work is done when it is enqueued, so streams never wait and nothing is recorded.
 
 https://docs.pytorch.org/docs/stable/notes/cuda.html
 """
@@ -19,7 +19,7 @@ from shared.telemetry.logs import get_logger
 from workers.engine import DeviceKind
 from workers.engine.device import ALIGNMENT, Block, Execution, Extent, Stream
 
-# Blocks are copied by words: rows of KV are whole numbers of them, their heads having an even number of values.
+# Blocks are copied as words; rows of KV are whole words, because heads have an even number of values.
 _WORD: Final = torch.int32
 _WORD_BYTES: Final = 4
 
@@ -28,7 +28,7 @@ Tensors = dict[str, torch.Tensor]
 
 @contextmanager
 def computing() -> Iterator[None]:
-    """Without gradients; what torch raises becomes an `EngineError` of one line."""
+    """Disable gradients, and convert torch's exceptions to a one-line `EngineError`."""
     try:
         with torch.inference_mode():
             yield
@@ -36,12 +36,12 @@ def computing() -> Iterator[None]:
         raise EngineError(
             f"torch is out of memory ({_first_line(error)}); lower REPLYLINE_WORKER__SLOTS or its MAX_LENGTH"
         ) from error
-    except RuntimeError as error:  # CUDA's errors too
+    except RuntimeError as error:  # includes CUDA errors
         raise EngineError(f"torch failed ({_first_line(error)}); restart the worker") from error
 
 
 class TorchExecution:
-    """`work` over tensors that are bound by name to addresses of a device; `dtypes` has each one's type."""
+    """Runs `work` on tensors that are bound by name to device addresses; `dtypes` has each one's type."""
 
     def __init__(
         self, device: "TorchDevice", dtypes: Mapping[str, torch.dtype], work: Callable[[Tensors], None]
@@ -59,7 +59,7 @@ class TorchExecution:
 
 
 class TorchStream:
-    """On the CPU `stream` is None."""
+    """A stream; on a CPU `stream` is None."""
 
     def __init__(self, device: "TorchDevice", stream: Any) -> None:
         self._device = device
@@ -79,8 +79,10 @@ class TorchStream:
             execution.enqueue()
 
     def capture(self, work: Callable[[], None]) -> Any:
-        """Return a CUDA graph of what `work` enqueues here. All graphs share one pool of memory, for none runs beside
-        another; the largest is best recorded first."""
+        """Return a CUDA graph of the work that `work` enqueues here.
+
+        All graphs share one memory pool, because none runs at the same time as another; record the largest first.
+        """
         if self._stream is None:
             return None
         graph = torch.cuda.CUDAGraph()
@@ -110,16 +112,16 @@ class TorchStream:
 
 
 class TorchDevice:
-    """Memory by address, as `BareDevice` has it, and as tensors: every address lies in one of its slabs."""
+    """Memory by address, as in `BareDevice`, and as tensors: every address is inside one of its slabs."""
 
     def __init__(self, kind: str) -> None:
-        """`kind` is `cuda`, the first GPU, or `cpu`."""
+        """Open a device: `cuda` is the first GPU, or `cpu`."""
         self.is_cuda = kind == "cuda"
         self.kind: DeviceKind = "gpu" if self.is_cuda else "cpu"
         self.device = torch.device(kind, 0) if self.is_cuda else torch.device(kind)
-        self.records = self.is_cuda  # whether its streams capture
+        self.records = self.is_cuda  # whether its streams support capture
         self.pool: Any = torch.cuda.graph_pool_handle() if self.is_cuda else None
-        self._slabs: list[torch.Tensor] = []  # by address
+        self._slabs: list[torch.Tensor] = []  # sorted by address
         self._starts: list[int] = []
 
     def allocate(self, num_bytes: int) -> int:
@@ -131,16 +133,16 @@ class TorchDevice:
         return pinned
 
     def open_stream(self) -> TorchStream:
-        make: Any = torch.cuda.Stream  # torch gives it no types
+        make: Any = torch.cuda.Stream  # torch has no types for it
         return TorchStream(self, make(self.device) if self.is_cuda else None)
 
     def free_bytes(self) -> int:
-        """Return how much of the GPU's memory is free."""
+        """Return the GPU's free memory in bytes."""
         free_bytes, _ = torch.cuda.mem_get_info(self.device)
         return int(free_bytes)
 
     def tensor(self, address: int, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """Return the memory from `address` on as a tensor."""
+        """Return the memory from `address` as a tensor."""
         count = int(np.prod(shape)) * dtype.itemsize
         return self.bytes_at(address, count).view(dtype).view(shape)
 
@@ -149,7 +151,7 @@ class TorchDevice:
         return slab[offset : offset + num_bytes]
 
     def words_of(self, block: Block, extent: Extent) -> torch.Tensor:
-        """`[slices, rows, words]`."""
+        """Return a block's part as words `[slices, rows, words]`."""
         slab, offset = self._find(block.address)
         words = slab.view(_WORD)
         pitch = block.pitch // _WORD_BYTES
@@ -178,7 +180,7 @@ class TorchDevice:
 
 
 def _padded(num_bytes: int) -> int:
-    """Room for a start at a multiple of `ALIGNMENT`, and for whole words."""
+    """Return a size that allows alignment to `ALIGNMENT` and whole words."""
     return -(-num_bytes // ALIGNMENT) * ALIGNMENT + ALIGNMENT
 
 

@@ -1,12 +1,13 @@
-"""The engine of torch: our own decoder on a GPU, where TensorRT is absent, or on the CPU, as the reference.
+"""The torch engine: Replyline's own decoder, on a GPU without TensorRT, or on the CPU as the reference.
 
-A decode step has one of a few shapes: 1, 2, 4, … rows, of which attention sees 256, 512, … places
-(`workers/engine/torch/slots.py`). On a GPU each is recorded while loading as a CUDA graph, over inputs, outputs and KV
-at fixed addresses; a prefill, whose shape may be any, is enqueued as it comes. On the CPU there are no graphs.
+A decode step has one of a few shapes: 1, 2, 4, … rows, with attention over 256, 512, … positions
+(`workers/engine/torch/slots.py`). On a GPU each shape is recorded as a CUDA graph while loading, with inputs, outputs
+and
+KV at fixed addresses; a prefill can have any shape and is enqueued directly. On a CPU there are no graphs.
 
-What is beside the decoder is the TensorRT engine's own: KV to and from the host on a stream of its own
-(`device/kv.py`), and tokens from logits with as little crossing as each row allows (`device/tokens.py`), here over
-torch's memory and streams (`torch/device.py`).
+The rest is shared with the TensorRT engine: KV copies on a separate stream (`device/kv.py`), and tokens from logits
+with
+little copying (`device/tokens.py`), here on torch's memory and streams (`torch/device.py`).
 """
 
 from collections.abc import Sequence
@@ -47,11 +48,15 @@ _STEP_TYPES: Final = {
 
 
 class TorchEngine:
-    """`Engine` of `weights` on `device`, computed in the manifest's precision.
+    """`Engine` of `weights` on `device`, in the manifest's precision.
 
-    All memory beside the weights is taken here: KV, buffers, and on a GPU the graphs with their workspace and that of
-    the largest prefill, `max_prefill_rows` of `prefill_tokens` each, which torch keeps. Raises `EngineError` where the
-    device fails, `ValueError` where `max_length` exceeds the model's positions.
+    All memory besides the weights is allocated at the start: KV, buffers, and on a GPU the graphs and the workspace of
+    the
+    largest prefill, `max_prefill_rows` of `prefill_tokens` each, which torch keeps.
+
+    Raises:
+        EngineError: the device fails.
+        ValueError: `max_length` exceeds the model's positions.
     """
 
     def __init__(
@@ -84,7 +89,7 @@ class TorchEngine:
         with computing():
             self._decoder = TorchDecoder.of(a, weights, self._capacity)
             self._take_memory(a.vocab_size)
-            # The largest first: the others find room in its memory.
+            # the largest first, since the others can reuse its memory
             self._steps = {
                 (rows, span): self._record(rows, span)
                 for rows in reversed(self._batch_sizes)
@@ -179,7 +184,7 @@ class TorchEngine:
         self._decode_inputs = Staging(device, {"input_ids": ((rows,), np.int64), "past_lengths": ((rows,), np.int64)})
 
     def _record(self, rows: int, span: int) -> tuple[TorchExecution, Any]:
-        """Return a batch size's step, bound for good, and its recording where the device can."""
+        """Return a batch size's bound step, and its recording if the device supports it."""
 
         def work(tensors: Tensors) -> None:
             logits = self._decoder.decode(self._slots_kv, tensors["input_ids"], tensors["past_lengths"], span)
@@ -191,7 +196,7 @@ class TorchEngine:
         self._reader.bind(execution, rows)
         if not self._device.records:
             return execution, None
-        # What libraries do at the first run of a shape must not be recorded.
+        # Libraries do extra work at the first run of a shape, which must not be recorded.
         self._pad(0, rows)
         self._decode_inputs.send(self._compute)
         self._compute.run(execution)
@@ -217,12 +222,12 @@ class TorchEngine:
         self._compute.copy(inputs.device_address, inputs.host_address, num_bytes)
 
     def _pad(self, start: int, stop: int) -> None:
-        """Rows without a sequence stand for slots that may be in use: their token goes behind every sequence."""
+        """Write the token of padding rows after every sequence, since their slots may be in use."""
         self._decode_inputs.host["past_lengths"][start:stop] = self._capacity - 1
 
 
 def _put(logits: torch.Tensor, tensors: Tensors) -> None:
-    """Write logits, each row's largest, and the smallest token that has it where the reader wants them."""
+    """Write logits, each row's largest one and the smallest token that has it to the reader's arrays."""
     tensors["logits"].copy_(logits)
     largest, token_ids = logits.max(1, keepdim=True)
     tensors["peaks"].copy_(largest)
@@ -230,7 +235,8 @@ def _put(logits: torch.Tensor, tensors: Tensors) -> None:
 
 
 def _find_parts(tensors: Tensors) -> None:
-    """Find what `workers/graph/sampler.py` has a graph find: the largest logits, and the mass of each block of ids."""
+    """Compute what the graph of `workers/graph/sampler.py` computes: the largest logits, and the mass of each block
+    of ids."""
     logits = tensors["logits"]
     candidates = tensors["candidate_logits"]
     largest, token_ids = logits.topk(candidates.shape[1], dim=1)

@@ -1,6 +1,6 @@
-"""Load an engine of torch from settings and a model's folder: find the device, plan its memory, make the engine.
+"""Load a torch engine from the settings and a model's folder: find the device, plan its memory, create the engine.
 
-torch is imported here only where it is asked for, and not at all where it is not installed.
+torch is imported only when it is needed, since it may not be installed.
 """
 
 from typing import Literal
@@ -22,13 +22,13 @@ _INSTALL = f"run: {install_command('torch')}"
 
 
 def find_gpu(wanted: Literal["auto", "cuda", "cpu"]) -> DeviceFacts | Unusable | None:
-    """Return the first GPU, None where the CPU is wanted or all there is, or why torch cannot be had as it is wanted.
+    """Return the first GPU, None for the CPU, or why torch does not work as configured.
 
-    Takes the seconds that importing torch takes.
+    Importing torch takes seconds.
     """
     try:
         import torch
-    except (ImportError, OSError) as error:  # OSError: of its libraries
+    except (ImportError, OSError) as error:  # OSError: a library of torch cannot be loaded
         lacking = isinstance(error, ModuleNotFoundError) and error.name == "torch"
         return Unusable(f"torch {'is not installed' if lacking else f'cannot be imported ({error})'}; {_INSTALL}")
     if wanted == "cpu":
@@ -49,10 +49,12 @@ def find_gpu(wanted: Literal["auto", "cuda", "cpu"]) -> DeviceFacts | Unusable |
 
 
 def load_torch(settings: Settings, folder: ModelFolder) -> Engine | Unusable:
-    """Return an engine on the device of `worker.torch_device`, or why there can be none.
+    """Return an engine on `worker.torch_device`, or why there is none.
 
-    Raises `SettingsError` where the folder's precision or the memory does not do, `ModelError` where its weights cannot
-    be read, `EngineError` where the device fails.
+    Raises:
+        SettingsError: the folder's precision or the memory does not fit.
+        ModelError: its weights cannot be read.
+        EngineError: the device fails.
     """
     worker = settings.worker
     _refuse_other_precisions(folder)
@@ -66,7 +68,7 @@ def load_torch(settings: Settings, folder: ModelFolder) -> Engine | Unusable:
         from workers.engine.torch.device import TorchDevice
         from workers.engine.torch.engine import TorchEngine
         from workers.engine.torch.weights import load_weights
-    except ImportError as error:  # onnx, by which the folder is read
+    except ImportError as error:  # onnx, which reads the folder
         return Unusable(f"the torch engine is not installed ({error.name}); {_INSTALL}")
     torch.set_num_threads(worker.threads or usable_cores())
     device = TorchDevice("cpu" if gpu is None else "cuda")
@@ -88,7 +90,11 @@ def load_torch(settings: Settings, folder: ModelFolder) -> Engine | Unusable:
 
 
 def torch_memory_plan(worker: WorkerSettings, folder: ModelFolder, available_bytes: int) -> MemoryPlan:
-    """Plan torch's memory. Raises `SettingsError` where torch does not compute the folder's precision."""
+    """Plan torch's memory.
+
+    Raises:
+        SettingsError: torch does not support the folder's precision.
+    """
     _refuse_other_precisions(folder)
     return fit_slots(
         worker,
@@ -104,7 +110,11 @@ def torch_memory_plan(worker: WorkerSettings, folder: ModelFolder, available_byt
 
 
 def _fitting_plan(worker: WorkerSettings, folder: ModelFolder, gpu: DeviceFacts) -> MemoryPlan:
-    """Return the plan that fits. Raises `SettingsError` where the GPU has too little."""
+    """Return the plan that fits.
+
+    Raises:
+        SettingsError: the GPU has too little memory.
+    """
     memory = torch_memory_plan(worker, folder, gpu.share_bytes(worker.gpu_share))
     if not memory.fits:
         raise SettingsError(f"{PREFIX}WORKER__SLOTS={worker.slots}: {gpu.device} {memory.describe()}; {memory.remedy}")

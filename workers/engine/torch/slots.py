@@ -1,8 +1,8 @@
-"""Decide how long torch's slots are, and how much of them a decode step reads: pure."""
+"""Decide the length of torch's slots, and how much of them a decode step reads. Pure."""
 
 from typing import Final
 
-# What SDPA's masked kernels want the length of keys to be a multiple of, so that no mask is padded anew.
+# SDPA's masked kernels need a key length that is a multiple of this, or they pad the mask again.
 _MULTIPLE: Final = 8
 _SHORTEST_SPAN: Final = 256
 
@@ -11,18 +11,19 @@ MAX_PREFILL_ROWS: Final = 8
 
 
 def capacity_for(max_length: int) -> int:
-    """Tokens that a slot has room for where sequences have `max_length`: one more at least, rounded up.
+    """Return the capacity of a slot in tokens: at least `max_length` plus one, rounded up.
 
-    In the last place goes the token of a row that only pads a decode step; no sequence attends to it.
+    The last position is for the token of a padding row; no sequence attends to it.
     """
     return -(-(max_length + 1) // _MULTIPLE) * _MULTIPLE
 
 
 def spans_for(capacity: int) -> tuple[int, ...]:
-    """Return the numbers of places of which a decode step reads one: 256, 512, 1,024, …, and whole slots.
+    """Return the numbers of positions that a decode step may read: 256, 512, 1,024, …, and whole slots.
 
-    Attention reads keys and values as far as the longest row of a step, rounded up to one of these, and masks what
-    lies behind each row's end: at most twice what is needed, with few enough shapes to record each as a graph.
+    Attention reads up to the longest row of a step, rounded up to one of these, and masks what is after each row's end:
+    at
+    most twice what is needed, with few enough shapes to record each as a graph.
     """
     spans = []
     span = _SHORTEST_SPAN
@@ -33,5 +34,5 @@ def spans_for(capacity: int) -> tuple[int, ...]:
 
 
 def span_of(length: int, spans: tuple[int, ...]) -> int:
-    """Return the smallest span that `length` places fit."""
+    """Return the smallest span for `length` positions."""
     return next(span for span in spans if span >= length)

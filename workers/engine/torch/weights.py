@@ -1,8 +1,10 @@
-"""A decoder's weights for torch, out of a prepared folder of any engine: those of its graph, in its own numbers.
+"""Read a decoder's weights for torch from a prepared folder of any engine.
 
-The graph names every tensor and where its bytes lie in the file beside it (`workers/graph/eight_bit/builder.py`), so a
-folder that ONNX Runtime or TensorRT reads is one that torch reads too, but for those of the CPU's 8 bits. The MLP's 8
-bits are those of `workers/graph/eight_bit/qdq.py`."""
+The graph has every tensor's name and position in the data file (`workers/graph/eight_bit/builder.py`), so torch can
+read
+folders for ONNX Runtime and TensorRT, except those in the CPU's 8 bits. An 8-bit MLP is in the format of
+`workers/graph/eight_bit/qdq.py`.
+"""
 
 import math
 from dataclasses import dataclass
@@ -17,7 +19,7 @@ from torch import Tensor
 from shared.errors import ModelError
 from shared.model.folder import GRAPH, GRAPH_DATA, REMEDY, Architecture, ModelFolder
 
-# Of products, KV and attention, but for the products of 8 bits.
+# the type of products, KV and attention, except 8-bit products
 DTYPES: Final[dict[str, torch.dtype]] = {
     "fp32": torch.float32,
     "fp16": torch.float16,
@@ -45,9 +47,9 @@ class Linear:
 
 @dataclass(frozen=True, slots=True)
 class RoundedLinear:
-    """A matrix of 8 bits, int8 or E4M3, `[out, in]`; row i's numbers are multiples of `scales[i]`, float32 `[out]`.
+    """An 8-bit matrix, int8 or E4M3, `[out, in]`; row i's numbers are multiples of `scales[i]`, float32 `[out]`.
 
-    With a `step` what it multiplies is rounded to multiples of that, of the same type.
+    With a `step`, the input is rounded to multiples of it, in the same type.
     """
 
     matrix: Tensor
@@ -79,7 +81,7 @@ class LayerWeights:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderWeights:
-    """`head` has the embedding itself where they are tied."""
+    """A decoder's weights. `head` is the embedding if they are tied."""
 
     embedding: Tensor
     layers: tuple[LayerWeights, ...]
@@ -88,14 +90,18 @@ class DecoderWeights:
 
 
 def load_weights(folder: ModelFolder, device: torch.device) -> DecoderWeights:
-    """Read onto `device`, a matrix at a time. Raises `ModelError` where a tensor is missing or of another shape."""
+    """Read the weights onto `device`, one matrix at a time.
+
+    Raises:
+        ModelError: a tensor is missing or has another shape.
+    """
     return _Reader.open(folder, device).weights(folder.manifest.architecture)
 
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """The graph's tensors by name, and what each product multiplies by its matrix; `dtype` is that of matrices, biases
-    and tables."""
+    """The graph's tensors by name, and the input of each matrix product; `dtype` is the type of matrices, biases and
+    tables."""
 
     data: Path
     tensors: dict[str, Any]
@@ -105,11 +111,11 @@ class _Reader:
 
     @classmethod
     def open(cls, folder: ModelFolder, device: torch.device) -> "_Reader":
-        # What a parser of protobuf raises is no class of its own.
+        # protobuf's parser raises various exceptions
         try:
             graph = onnx.load(folder.graph_path, load_external_data=False).graph
         except Exception as error:
-            raise ModelError(f"{folder.graph_path} is no graph ({type(error).__name__}); {REMEDY}") from error
+            raise ModelError(f"{folder.graph_path} is not a graph ({type(error).__name__}); {REMEDY}") from error
         tensors = {tensor.name: tensor for tensor in graph.initializer}
         multiplied = {node.output[0]: node.input[0] for node in graph.node if node.op_type == "MatMul"}
         return cls(folder.path / GRAPH_DATA, tensors, multiplied, device, DTYPES[folder.manifest.precision])
@@ -145,7 +151,7 @@ class _Reader:
         return self._read(f"{name}.weight", (a.vocab_size, a.hidden_size)).to(self.dtype)
 
     def _linear(self, name: str, num_in: int, num_out: int, *, biased: bool) -> AnyLinear:
-        # Graphs hold matrices as `[in, out]`; products with few rows are fastest of `[out, in]`.
+        # Graphs store matrices as `[in, out]`; products with few rows are fastest with `[out, in]`.
         bias = self._read(f"{name}.bias", (num_out,)).to(self.dtype) if biased else None
         if f"{name}.levels" not in self.tensors:
             matrix = self._read(f"{name}.weight", (num_in, num_out)).to(self.dtype)
@@ -156,15 +162,14 @@ class _Reader:
         return RoundedLinear(turned, bias, scales, self._step(name))
 
     def _step(self, name: str) -> float | None:
-        """Return the step of what linear `name` multiplies, which it may share with another; None where that is not
-        rounded."""
+        """Return the rounding step of linear `name`'s input, which another one may share; None if it is not rounded."""
         step = self.tensors.get(self.multiplied.get(f"{name}.out", "").removesuffix(".in") + ".step")
         return None if step is None else float(onnx.numpy_helper.to_array(step))
 
     def _head_norm(self, part: str, a: Architecture) -> Tensor | None:
         if not a.query_key_norm:
             return None
-        # The dialect for the CPU and the one for TensorRT name it apart.
+        # The dialects for CPU and TensorRT name it differently.
         name = f"{part}_norm"
         return self._norm(name if name in self.tensors else f"{part}.heads.norm", a.head_dim)
 
@@ -183,7 +188,7 @@ class _Reader:
 
 
 def _stacked(gate: AnyLinear, up: AnyLinear, dtype: torch.dtype) -> AnyLinear:
-    """Both as one matrix: of 8 bits only if both are, with rounded inputs only if both have the same."""
+    """Return both as one matrix: in 8 bits only if both are, with rounded inputs only if both have the same step."""
     bias = None if gate.bias is None or up.bias is None else torch.cat((gate.bias, up.bias))
     if isinstance(gate, RoundedLinear) and isinstance(up, RoundedLinear):
         levels = torch.cat((gate.matrix.view(torch.int8), up.matrix.view(torch.int8))).view(gate.matrix.dtype)

@@ -1,4 +1,4 @@
-"""The request to an upstream: OpenAI's chat completion, with fields that every server takes. Pure."""
+"""The request to an upstream: an OpenAI chat completion with fields that every server accepts. Pure."""
 
 from collections.abc import Sequence
 from typing import Final, Literal
@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from workers.engine import Sampling
 
-# llama-server's seeds have 32 bits, OpenAI's 64 with a sign.
+# llama-server's seeds have 32 bits, OpenAI's 64 with a sign
 _SEED_BITS: Final = 0x7FFF_FFFF
 
 
@@ -43,8 +43,12 @@ def chat_body(
     stop: Sequence[str] = (),
     priority: int | None = None,
 ) -> bytes:
-    """Return the body as JSON. `priority`, vLLM's own, is left out if it is None: least is first. So is a `top_p` that
-    changes nothing, since TGI takes none of 1 and others none of 0."""
+    """Return the body as JSON.
+
+    `priority` (vLLM; the lowest is first) is left out if None. So is a `top_p` that has no effect, since TGI rejects 1
+    and
+    other servers reject 0.
+    """
     greedy = sampling.temperature == 0 or sampling.top_p == 0
     return msgspec.json.encode(
         _Body(
@@ -63,5 +67,5 @@ def chat_body(
 
 
 def trial_body(model: str, messages: Sequence[ChatMessage]) -> bytes:
-    """Return a request for one token with each field that requests have."""
+    """Return a request for one token that uses each field of real requests."""
     return chat_body(model=model, messages=messages, max_tokens=1, sampling=Sampling())

@@ -1,18 +1,21 @@
-"""Decide which upstream a request goes to, and when one that failed is tried again. Pure.
+"""Decide which upstream gets a request, and when a failed one is tried again. Pure.
 
-Each upstream has its breaker. Closed: it serves. Open, after a failure that says that the next request would fare no
-better: nothing is sent until its wait is over, which doubles each time, and it answers a probe. Half-open: one request
-at a time, until text comes.
+Each upstream has a breaker. Closed: it serves. Open, after a failure that the next request would have too: nothing is
+sent until a wait is over, which doubles each time, and a probe is answered. Half-open: one request at a time, until
+text
+arrives.
 
-A failure that a customer's words may provoke opens no breaker, however often: after several in a row the upstream is
-sent the shop's own words, and opened if it does not answer those.
+A failure that a customer's text may cause opens no breaker, however often it occurs: after several in a row the
+upstream
+gets a request with the shop's own text, and is opened if it does not answer that.
 
-Slow is not dead. A request to which nothing came counts against an upstream only if no other got text from it
-meanwhile; then it is probed, and one that does not answer the probe is opened at once. One that refuses a request as
-busy while it computes others of ours has so few places; answers from all of them give one back.
+Slow is not failed. A request without any text counts against an upstream only if no other request got text from it in
+the same time; then it is probed, and opened immediately if it does not answer. An upstream that rejects a request as
+busy
+while it computes others of ours has only that many places; answers in all of them add one back.
 
-A conversation stays with one upstream, whose prefix cache has its earlier turns, while there is a place: the addresses
-are ranked by a hash of the conversation and each (rendezvous hashing: Thaler and Ravishankar, IEEE/ACM ToN 6, 1998).
+A conversation stays with one upstream, whose prefix cache has its earlier turns, while there is a place: addresses are
+ranked by a hash of conversation and address (rendezvous hashing: Thaler and Ravishankar, IEEE/ACM ToN 6, 1998).
 """
 
 from collections.abc import Collection, Sequence
@@ -24,7 +27,7 @@ from typing import Final
 from workers.engine.upstream.failures import UpstreamFailure
 
 _FAILURES: Final = 3
-_IN_VAIN: Final = 2  # openings without an answer between: it is not back soon
+_IN_VAIN: Final = 2  # openings without an answer in between, after which it is not expected back soon
 _FIRST_WAIT_MS: Final = 500.0
 MOST_WAIT_MS: Final = 30_000.0
 _MOST_DOUBLINGS: Final = 10
@@ -38,9 +41,16 @@ class Breaker(Enum):
 
 @dataclass(slots=True)
 class _Upstream:
-    """`failures` came in a row, of those that a request may provoke one for each of the conversations that it `failed`;
-    `opened` counts the openings since the last answer; `why` says what the last failure was. Text came last at
-    `heard_unix_ms`; `doubted`: it is to be probed, though it is not open; `suspected`: by the shop's own words."""
+    """The state of one upstream.
+
+    Attributes:
+        failures: failures in a row; of those that a request's text may cause, one for each conversation in `failed`.
+        opened: openings since the last answer.
+        why: the last failure.
+        heard_unix_ms: when text last arrived.
+        doubted: it must be probed although its breaker is closed.
+        suspected: it must be probed with the shop's own text.
+    """
 
     places: float
     breaker: Breaker = Breaker.OPEN
@@ -56,14 +66,14 @@ class _Upstream:
 
 
 class Choice:
-    """`places` requests go to each upstream at a time, at most."""
+    """Chooses upstreams. Each gets at most `places` requests at a time."""
 
     def __init__(self, addresses: Sequence[str], *, places: int) -> None:
         self._places = places
         self._upstreams = {address: _Upstream(places) for address in addresses}
 
     def pick(self, conversation: str, *, besides: Collection[str] = ()) -> str | None:
-        """Return the upstream that a request goes to, whose place it takes until `ended`; None where none has one."""
+        """Return the upstream for a request, which occupies a place until `ended`; None if none has a free place."""
         free = [address for address in self._upstreams if address not in besides and self._room(address)]
         best = max(free, key=lambda address: _rank(conversation, address), default=None)
         if best is not None:
@@ -71,7 +81,8 @@ class Choice:
         return best
 
     def heard(self, address: str, now_unix_ms: float) -> None:
-        """Note that text came: what was half-open serves all again. Its failures are forgotten with a whole answer."""
+        """Record that text arrived: a half-open upstream serves normally again. Failures are reset by a complete
+        answer."""
         upstream = self._upstreams[address]
         upstream.heard_unix_ms = now_unix_ms
         if upstream.breaker is Breaker.HALF_OPEN:
@@ -87,7 +98,7 @@ class Choice:
         sent_unix_ms: float,
         conversation: str | None = None,
     ) -> None:
-        """Note that a request left its place: it was `answered`, or failed; neither where it was withdrawn."""
+        """Record that a request has left its place: `answered`, failed, or neither if it was withdrawn."""
         upstream = self._upstreams[address]
         upstream.running -= 1
         if answered:
@@ -112,7 +123,7 @@ class Choice:
                 self._open(upstream, now_unix_ms, failure)
 
     def due(self, now_unix_ms: float) -> list[str]:
-        """Return the upstreams that are to be probed now."""
+        """Return the upstreams that must be probed now."""
         return [
             address
             for address, upstream in self._upstreams.items()
@@ -124,11 +135,11 @@ class Choice:
         ]
 
     def is_suspected(self, address: str) -> bool:
-        """Return whether an upstream is to be probed by the shop's own words."""
+        """Return whether an upstream must be probed with the shop's own text."""
         return self._upstreams[address].suspected
 
     def probed(self, address: str, now_unix_ms: float, failure: UpstreamFailure | None, *, sent_unix_ms: float) -> None:
-        """Note what a probe brought."""
+        """Record the result of a probe."""
         upstream = self._upstreams[address]
         was_suspected, upstream.doubted, upstream.suspected = upstream.suspected, False, False
         if failure is not None:
@@ -146,20 +157,22 @@ class Choice:
 
     @property
     def free(self) -> int:
-        """Return how many requests could go out now."""
+        """Return the number of requests that could be sent now."""
         return sum([self._room(address) for address in self._upstreams])
 
     def serves(self, *, besides: Collection[str]) -> bool:
-        """Return whether others than these serve, be they full."""
+        """Return whether other upstreams than these serve, even if they are full."""
         return any(not self.is_open(address) for address in self._upstreams if address not in besides)
 
     def is_open(self, address: str) -> bool:
-        """Return whether an upstream's breaker is open: nothing is sent there."""
+        """Return whether an upstream's breaker is open, so that nothing is sent there."""
         return self._upstreams[address].breaker is Breaker.OPEN
 
     def back_unix_ms(self, *, besides: Collection[str] = (), patient: bool = False) -> float:
-        """Return when others than these may serve again: 0 while one does; where probes were in vain infinity, or for
-        the `patient` when the next one is due."""
+        """Return when upstreams other than these may serve again; 0 while one does.
+
+        After unsuccessful probes this is infinity, or the time of the next probe if `patient`.
+        """
         others = [each for address, each in self._upstreams.items() if address not in besides]
         backs = [_back_unix_ms(each, patient=patient) for each in others]
         return min(backs, default=float("inf"))
@@ -177,7 +190,8 @@ class Choice:
 
     def _open(self, upstream: _Upstream, now_unix_ms: float, failure: UpstreamFailure) -> None:
         upstream.why = str(failure)
-        if upstream.breaker is not Breaker.OPEN or upstream.opens_unix_ms <= now_unix_ms:  # else it waits already
+        # otherwise it is already waiting
+        if upstream.breaker is not Breaker.OPEN or upstream.opens_unix_ms <= now_unix_ms:
             wait_ms = min(_FIRST_WAIT_MS * 2 ** min(upstream.opened, _MOST_DOUBLINGS), MOST_WAIT_MS)
             upstream.opened += 1
             upstream.opens_unix_ms = now_unix_ms + max(wait_ms, failure.retry_after_ms)
@@ -185,7 +199,7 @@ class Choice:
 
 
 def _slow(upstream: _Upstream, failure: UpstreamFailure, sent_unix_ms: float) -> bool:
-    """Return whether an upstream left one request without an answer while it wrote another's."""
+    """Return whether an upstream did not answer one request while it wrote another's answer."""
     return failure.quiet and upstream.heard_unix_ms >= sent_unix_ms
 
 

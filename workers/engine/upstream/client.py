@@ -1,6 +1,6 @@
-"""Speak HTTP with upstreams: a stream of pieces, and the probe that says whether one is there.
+"""HTTP to upstreams: a stream of pieces, and the probe that tells whether a server is there.
 
-Redirections are not followed, nor is a proxy of the environment used; nothing that an upstream sends goes into a log.
+Redirects are not followed, and environment proxies are not used; nothing that an upstream sends is logged.
 """
 
 import asyncio
@@ -42,15 +42,18 @@ class _OneSlot(Struct, frozen=True):
 
 
 class _Props(Struct):
-    """A page of llama-server's."""
+    """llama-server's /props."""
 
     total_slots: int
     default_generation_settings: _OneSlot = _OneSlot()
 
 
 class Served(Struct, frozen=True):
-    """The models that an upstream says it serves, at least one; how many requests at a time; and how many tokens for
-    each. None: it does not say. `left_out`: the fields of a request that it refuses."""
+    """An upstream's description of itself.
+
+    Attributes:
+        left_out: fields of a request that it rejects.
+    """
 
     models: tuple[str, ...]
     slots: int | None = None
@@ -59,7 +62,8 @@ class Served(Struct, frozen=True):
 
 
 class Refusals:
-    """The refusals of addresses that have accepted no request yet, for `/ready`: later ones are of single requests."""
+    """Rejections by addresses that have not accepted any request yet, for `/ready`; later ones concern single
+    requests."""
 
     def __init__(self) -> None:
         self.accepted: set[str] = set()
@@ -70,8 +74,8 @@ class Refusals:
         self._refused.pop(address, None)
 
     def is_new(self, address: str, failure: UpstreamFailure, refused: Collection[str]) -> bool:
-        """Return whether a failure refuses one more field, so that the request may be sent without it; else count
-        it."""
+        """Return whether a failure rejects one more field, so that the request can be sent without it; otherwise
+        count it."""
         accepts, field = address in self.accepted, failure.field
         if field is not None and field not in refused and not (field == PLAIN and accepts):
             return True
@@ -80,17 +84,17 @@ class Refusals:
         return False
 
     def missing(self, num_addresses: int) -> str | None:
-        """Return why no address takes any request; None while one does, or too few were refused to decide."""
+        """Return why no address accepts any request; None while one does, or before enough rejections."""
         repeated = [f"{address}: {why}" for address, (count, why) in self._refused.items() if count >= _REPEATED]
         return "; ".join(repeated) if len(repeated) == num_addresses else None
 
 
 class UpstreamClient:
-    """`silence_s`: a stream from which so long nothing comes is given up. To be closed."""
+    """The client; call `close` at the end. A stream without data for `silence_s` is given up."""
 
     def __init__(self, *, key: str | None, silence_s: float) -> None:
         self.left_out: dict[str, frozenset[str]] = {}
-        """By address, the fields of a request that are left out there because it refuses them."""
+        """By address, the fields that are left out of requests there because the server rejects them."""
         self.refusals = Refusals()
         headers = {"Accept-Encoding": "identity", "User-Agent": "replyline"}
         if key is not None:
@@ -107,8 +111,13 @@ class UpstreamClient:
         await self._http.aclose()
 
     async def pieces(self, address: str, body: bytes) -> AsyncGenerator[Piece]:
-        """Give the pieces of an answer as they come; closing the iterator has the upstream end it. A field that the
-        upstream refuses is left out of later requests too. Raises `UpstreamFailure`."""
+        """Yield the pieces of an answer as they arrive; closing the iterator makes the upstream stop.
+
+        A field that the upstream rejects is left out of later requests too.
+
+        Raises:
+            UpstreamFailure: the upstream did not answer.
+        """
         refused: set[str] | None = set(self.left_out.get(address, ()))
         while True:
             try:
@@ -153,12 +162,19 @@ class UpstreamClient:
             raise UpstreamFailure("broken_stream", "its stream ended before the answer did")
 
     async def first_model(self, address: str) -> str:
-        """Return the name of the first model that an upstream lists. Raises `UpstreamFailure`."""
+        """Return the name of the first model that an upstream lists.
+
+        Raises:
+            UpstreamFailure: it did not answer.
+        """
         return (await self._models(address))[0].id
 
     async def look(self, address: str, *, model: str = "") -> Served:
-        """Return what an upstream says of itself, for people, and the fields of a request that it refuses. Raises
-        `UpstreamFailure`."""
+        """Return an upstream's description of itself and the request fields that it rejects, for display.
+
+        Raises:
+            UpstreamFailure: it did not answer.
+        """
         models = await self._models(address)
         names, length = tuple([each.id for each in models]), models[0].max_model_len
         await self._try_form(address, model or names[0])
@@ -166,7 +182,11 @@ class UpstreamClient:
         return replace(served, left_out=tuple(sorted(self.left_out.get(address, ()))))
 
     async def _try_form(self, address: str, model: str) -> None:
-        """Ask for one token. Raises `UpstreamFailure` if the request's form is refused; another failure passes."""
+        """Ask for one token.
+
+        Raises:
+            UpstreamFailure: the request's form is rejected; other failures are ignored.
+        """
         try:
             await self.try_own_words(address, model)
         except UpstreamFailure as failure:
@@ -174,7 +194,11 @@ class UpstreamClient:
                 raise
 
     async def try_own_words(self, address: str, model: str) -> None:
-        """Ask for one token by words that no customer wrote, to the answer's end. Raises `UpstreamFailure`."""
+        """Ask for one token with a text that no customer wrote, to the answer's end.
+
+        Raises:
+            UpstreamFailure: it did not answer.
+        """
         messages = (ChatMessage("system", "Answer."), ChatMessage("user", "Hello"))
         try:
             async with asyncio.timeout(_PROBE_S):
@@ -204,7 +228,11 @@ class UpstreamClient:
         return models
 
     async def _page(self, url: str) -> bytes:
-        """Return a page, or of an endless one its beginning. Raises `UpstreamFailure`."""
+        """Return a page, truncated if it is too long.
+
+        Raises:
+            UpstreamFailure: the upstream did not answer.
+        """
         try:
             async with asyncio.timeout(_PROBE_S), aclosing(self._bytes("GET", url)) as received:
                 return await _at_most(received, _MOST_PAGE_BYTES)
@@ -212,7 +240,11 @@ class UpstreamClient:
             raise UpstreamFailure("silent", f"no answer within {_PROBE_S:.0f} s; look into its log") from None
 
     async def _bytes(self, method: str, url: str, body: bytes | None = None) -> AsyncGenerator[bytes]:
-        """Give the bytes of an answer of status 200. Raises `UpstreamFailure`."""
+        """Yield the bytes of an answer with status 200.
+
+        Raises:
+            UpstreamFailure: the upstream did not answer, or with another status.
+        """
         more: dict[str, Any] = (
             {} if body is None else {"content": body, "headers": {"Content-Type": "application/json"}}
         )
@@ -226,7 +258,7 @@ class UpstreamClient:
         except httpx2.ConnectTimeout:
             raise UpstreamFailure("no_connection", f"no connection within {_CONNECT_S:.0f} s; start it") from None
         except httpx2.TimeoutException:
-            raise UpstreamFailure("silent", "it says nothing; look into its log") from None
+            raise UpstreamFailure("silent", "it sends nothing; look into its log") from None
         except httpx2.NetworkError as error:
             raise UpstreamFailure("unreachable", f"{type(error).__name__}; start it") from None
         except (httpx2.RequestError, httpx2.InvalidURL) as error:
@@ -234,7 +266,7 @@ class UpstreamClient:
 
 
 async def _at_most(received: AsyncIterable[bytes], most: int) -> bytes:
-    """Return all bytes, or of more than `most` the first of them."""
+    """Return all bytes, or the first `most` of them."""
     said = b""
     async for data in received:
         said += data

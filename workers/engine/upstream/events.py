@@ -1,8 +1,9 @@
-"""Bytes of a chat completion's stream to pieces of text, bounded: nothing that an upstream sends is believed. Pure.
+"""Parse a chat completion's stream into pieces of text. All sizes are bounded, and the input is not trusted. Pure.
 
-Server-sent events as OpenAI's servers send them: lines of `data:`, `[DONE]` at the end. A JSON document may take
-several lines, or come without `data:`, as an answer does that is no stream. An answer has ended only where a
-reason says so that is known to mean its end; `[DONE]` alone does not.
+Server-sent events as OpenAI-compatible servers send them: lines of `data:`, then `[DONE]`. A JSON document may take
+several lines, or have no `data:`, if the answer is not a stream. An answer is complete only with a finish reason that
+is
+known to mean that; `[DONE]` alone is not enough.
 """
 
 import re
@@ -28,8 +29,8 @@ _TEXT_PARTS: Final = frozenset(("text", "output_text"))
 
 Finish = Literal["stop", "length"]
 
-# Reasons that OpenAI, vLLM, SGLang, TGI, llama-server, Ollama, TensorRT-LLM, Mistral, Anthropic, Google, Cohere, Zhipu,
-# DeepSeek and watsonx write, in lower case with "_" between words and without `_PREFIX`.
+# Finish reasons of OpenAI, vLLM, SGLang, TGI, llama-server, Ollama, TensorRT-LLM, Mistral, Anthropic, Google, Cohere,
+# Zhipu, DeepSeek and watsonx, in lower case with "_" between words and without `_PREFIX`.
 _PREFIX: Final = "finish_reason_"
 _WORDS: Final = re.compile(r"(?<=[a-z])(?=[A-Z])|[\s-]+")
 _RUNNING: Final = re.compile(r"|null|none|not_finished|unfinished|in_progress|unspecified")
@@ -97,8 +98,13 @@ _decode: Final = msgspec.json.Decoder(_Chunk).decode
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of an answer: its text; with the last of them the `finish`; `usage` as the upstream reports it. `thinks`:
-    a thought came, in a separate field."""
+    """A piece of an answer.
+
+    Attributes:
+        finish: set for the last piece.
+        usage: the usage as reported.
+        thinks: a thought arrived in a separate field.
+    """
 
     text: str = ""
     finish: Finish | None = None
@@ -107,23 +113,23 @@ class Piece:
 
 
 class Events:
-    """One stream. Raises `UpstreamFailure` for other bytes."""
+    """The parser of one stream. Raises `UpstreamFailure` for other input."""
 
     def __init__(self) -> None:
         self._line = b""
-        self._begun = b""  # a JSON document that goes on in the next line
+        self._begun = b""  # a JSON document that continues in the next line
         self._num_bytes = 0
         self._has_text = self._finished = False
         self.done = False
-        """Whether `[DONE]` came."""
+        """Whether `[DONE]` has arrived."""
         self.thoughts = 0
-        """The chunks that came with a thought in a separate field."""
+        """Number of chunks with a thought in a separate field."""
 
     def feed(self, data: bytes) -> Iterator[Piece]:
-        """Give the pieces that are whole with these bytes."""
+        """Yield the pieces that these bytes complete."""
         self._num_bytes += len(data)
         if self._num_bytes > _MOST_BYTES:
-            raise UpstreamFailure("too_much", f"its stream goes on after {_MOST_BYTES:,} bytes")
+            raise UpstreamFailure("too_much", f"its stream continues after {_MOST_BYTES:,} bytes")
         *lines, self._line = (self._line + data).replace(b"\r", b"\n").split(b"\n")
         for line in lines:
             if (piece := self._read(line.removeprefix(_BOM))) is not None:
@@ -132,7 +138,7 @@ class Events:
             raise UpstreamFailure("line_too_long", f"a line of its stream has more than {_MOST_LINE_BYTES:,} bytes")
 
     def close(self) -> Iterator[Piece]:
-        """Give what the last line brings, after which the stream has ended."""
+        """End the stream, and yield the pieces of its last line."""
         yield from self.feed(b"\n")
         if self._begun:
             raise _no_chunk()
@@ -143,7 +149,7 @@ class Events:
             raise _an_error()
         if name != b"data":
             if not line.startswith(b"{") and (not self._begun or name in _NO_DATA):
-                return None  # a comment, an event's name, the end of an event
+                return None  # a comment, an event's name, or the end of an event
             value = line
         value = value.strip()
         if value.strip(b'"').upper() == _DONE:
@@ -158,7 +164,7 @@ class Events:
             mended = _mended(value) if not goes_on or b"\\u" in value else None
             if mended is None and not goes_on:
                 if self._finished:
-                    return None  # what a proxy adds to a whole answer
+                    return None  # added by a proxy after a complete answer
                 raise _no_chunk() from None
             if mended is None:
                 self._begun = value
@@ -181,8 +187,7 @@ class Events:
 
 
 def _mended(value: bytes) -> _Chunk | None:
-    """Return a chunk as other serializers write it; in text that is not Unicode (a character that was cut, half an
-    emoji) U+FFFD replaces what is missing."""
+    """Parse a chunk of another serializer; U+FFFD replaces invalid Unicode (a truncated character, half an emoji)."""
     try:
         return cast(_Chunk, lenient_convert(read_json(value), _Chunk))
     except UNREADABLE:
@@ -194,7 +199,7 @@ def _thinks(said: _Delta) -> bool:
 
 
 def _text_in(content: str | list[Any] | dict[str, Any] | None) -> str:
-    """Return the text of a delta, which may be a list of parts: those of type `text` alone are shown."""
+    """Return a delta's text; of a list of parts only those of type `text` are shown."""
     if content is None or isinstance(content, str):
         return content or ""
     parts = content if isinstance(content, list) else [content]
@@ -204,9 +209,9 @@ def _text_in(content: str | list[Any] | dict[str, Any] | None) -> str:
 
 
 def _reason(chunk: _Chunk, choice: _Choice) -> Any:
-    """Return the reason for an answer's end as a server wrote it."""
+    """Return the finish reason as the server wrote it."""
     given = choice.finish_reason or chunk.finish_reason or chunk.done_reason or choice.stop_reason or chunk.stop_reason
-    if isinstance(given, dict):  # SGLang's own
+    if isinstance(given, dict):  # SGLang's form
         given = given.get("type")
     if given:
         return given
@@ -215,8 +220,11 @@ def _reason(chunk: _Chunk, choice: _Choice) -> Any:
 
 
 def _finish(reason: Any) -> Finish | None:
-    """Return how an answer ended; None where it has not. Raises `UpstreamFailure` for an end that is not the
-    answer's."""
+    """Return how an answer ended; None if it has not.
+
+    Raises:
+        UpstreamFailure: it was aborted.
+    """
     name = "" if reason is None else _WORDS.sub("_", str(reason).strip()).lower().removeprefix(_PREFIX)
     if _RUNNING.fullmatch(name):
         return None
@@ -230,7 +238,7 @@ def _finish(reason: Any) -> Finish | None:
         raise UpstreamFailure("calls_tool", "it calls a tool where an answer was asked for; start it without tools")
     if _BROKEN.fullmatch(name):
         raise UpstreamFailure("failed", "it has given up the answer; look into its log")
-    raise UpstreamFailure("unknown_end", "its answer ends with a finish_reason that is not known; look into its log")
+    raise UpstreamFailure("unknown_end", "its answer ends with an unknown finish_reason; look into its log")
 
 
 def _an_error() -> UpstreamFailure:
@@ -243,7 +251,7 @@ def _no_chunk() -> UpstreamFailure:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The tokens of a request, as far as they can be believed."""
+    """A request's number of tokens, as far as it is plausible."""
 
     prompt: int
     cached: int
@@ -251,8 +259,14 @@ class Counted:
 
 
 def believed(usage: Any, *, pieces: int, most_prompt: int, most_output: int) -> Counted | None:
-    """Return the usage that an upstream reports, where it can be true: no fewer tokens than pieces came, no more than
-    were asked for, no more in the prompt than `most_prompt`. Else None."""
+    """Return the reported usage if it is plausible, else None.
+
+    Args:
+        usage: the usage as reported.
+        pieces: number of pieces; there must be at least as many output tokens.
+        most_prompt: maximum plausible number of prompt tokens.
+        most_output: the requested maximum of output tokens.
+    """
     try:
         told = msgspec.convert(usage, _Usage)
     except msgspec.ValidationError:

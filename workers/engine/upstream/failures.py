@@ -1,4 +1,4 @@
-"""The failures of an upstream, each with its remedy and with what it says about the next request. Pure."""
+"""Failures of an upstream, each with its remedy and what it says about the next request. Pure."""
 
 import re
 from collections.abc import Collection, Iterator
@@ -10,10 +10,10 @@ from shared.errors import ReplylineError
 from shared.wire.lenient import UNREADABLE, read_json
 
 PLAIN: Final = "plain"
-"""In the place of a field: a server refuses the form, and names no field."""
+"""Stands for a rejection of the request's form that names no field."""
 
 _OPTIONAL: Final = ("stream_options", "seed", "priority", "top_p", "stop")
-# How errors name a field, in the order of looking; `max_completion_tokens` is what they want in place of `max_tokens`.
+# How errors name a field, in the order of search; `max_completion_tokens` is wanted in place of `max_tokens`.
 _NAMED: Final = {
     "max_tokens": re.compile(r"max_completion_tokens"),
     "stream_options": re.compile(r"stream_options|include_usage"),
@@ -27,16 +27,19 @@ _NAMED: Final = {
         r"|jinja|chat[ _]template|template ?error"
     ),
 }
-# Where errors say what is wrong. pydantic's `input`, a proxy's `body` and others repeat the request.
+# Fields of an error that say what is wrong. pydantic's `input`, a proxy's `body` and others repeat the request.
 _OF_ERRORS: Final = ("error", "errors", "detail", "details", "message", "msg", "reason", "title", "description")
 _ECHO: Final = re.compile(r"""['"](?:input|body|request|messages|prompt)['"]\s*:.*|\binput_value=.*""", re.DOTALL)
-# A refused value of one of these says nothing of the next request's.
+# A rejected value of one of these says nothing about other requests.
 _DEFAULTS: Final[dict[str, Any]] = {"temperature": 0.0, "top_p": 1.0, "stop": None}
 
 
 def refused_field(said: bytes, asked: bytes = b"", *, among: Collection[str] = tuple(_NAMED)) -> str:
-    """Return the field that a refusal is about: an error's own `param` or `loc`, else the first that its message names;
-    `PLAIN` if none. A server may repeat the request: what the customer wrote names no field, nor does an echo of ours.
+    """Return the field that a rejection concerns.
+
+    It is the error's own `param` or `loc`, else the first field that its message names; `PLAIN` if there is none. A
+    server
+    may repeat the request, so the customer's text and our own request do not count.
 
     Args:
         said: the response's body, or its beginning.
@@ -45,7 +48,7 @@ def refused_field(said: bytes, asked: bytes = b"", *, among: Collection[str] = t
     """
     try:
         errors = list(_errors(read_json(said)))
-    except UNREADABLE:  # a text, or the beginning of a document
+    except UNREADABLE:  # plain text, or the beginning of a document
         errors = [said.decode(errors="replace")]
     for error in (each for each in errors if isinstance(each, dict)):
         loc = error.get("loc")
@@ -63,7 +66,7 @@ def refused_field(said: bytes, asked: bytes = b"", *, among: Collection[str] = t
 
 
 def _errors(node: Any) -> Iterator[Any]:
-    """Give the objects and the messages of an error, without what it repeats of the request."""
+    """Yield the objects and messages of an error, without repeated parts of the request."""
     if isinstance(node, str | dict):
         yield node
     parts = [node.get(key) for key in _OF_ERRORS] if isinstance(node, dict) else node if isinstance(node, list) else ()
@@ -72,7 +75,7 @@ def _errors(node: Any) -> Iterator[Any]:
 
 
 def adapted(body: bytes, refused: Collection[str]) -> bytes:
-    """Return a chat completion's body without the `refused` fields, or with what replaces them."""
+    """Return a chat completion's body without the `refused` fields, or with their replacements."""
     if not refused:
         return body
     fields = msgspec.json.decode(body)
@@ -88,8 +91,10 @@ def adapted(body: bytes, refused: Collection[str]) -> bytes:
 
 
 def to_remember(refused: Collection[str], body: bytes) -> frozenset[str]:
-    """Return those of the refused fields that a server would refuse of any request: what a client alone asked for is
-    left out of its own request only."""
+    """Return the rejected fields that a server would reject in any request.
+
+    A field that only this client asked for is left out of its own request only.
+    """
     fields = msgspec.json.decode(body)
     return frozenset(name for name in refused if fields.get(name) == _DEFAULTS.get(name, fields.get(name)))
 
@@ -136,10 +141,16 @@ _MOST_RETRY_AFTER_MS: Final = 60_000.0
 
 
 class UpstreamFailure(ReplylineError):  # noqa: N818 - a failure of theirs, as its cause is named
-    """A request that an upstream did not answer. The message holds nothing that it sent. `blameless`: the request is at
-    fault, and the next one may be served; `shuts`: the next one would fare no better; `quiet`: a busy upstream does the
-    same; `passing`: the same upstream may serve the same request a moment later; `provoked`: the request's words may be
-    the cause. `field`: what it refuses of the request's form."""
+    """A request that an upstream did not answer. The message contains nothing that it sent.
+
+    Attributes:
+        blameless: the request is at fault, and the next one may be served.
+        shuts: the next request would fail too.
+        quiet: a busy upstream behaves in the same way.
+        passing: the same upstream may serve the same request a moment later.
+        provoked: the request's text may be the cause.
+        field: the part of the request's form that it rejects.
+    """
 
     code = "upstream_failed"
     retriable = True
@@ -172,15 +183,21 @@ class UpstreamFailure(ReplylineError):  # noqa: N818 - a failure of theirs, as i
 
 
 def of_status(status: int, retry_after: str | None, said: bytes = b"", asked: bytes = b"") -> UpstreamFailure:
-    """Return the failure that a status other than 200 is. A `Retry-After` in seconds is obeyed up to a minute. `said`:
-    the beginning of the body, which names a field of the request's form or does not; `asked`: the request's body."""
+    """Return the failure for a status other than 200. A `Retry-After` in seconds is obeyed up to a minute.
+
+    Args:
+        status: the HTTP status.
+        retry_after: the header's value.
+        said: the beginning of the response's body, which may name a field of the request.
+        asked: the request's body.
+    """
     if status // 100 == 3:  # noqa: PLR2004 - redirections
         cause, remedy = "redirects", "write the address that it points to into REPLYLINE_UPSTREAM__URL"
         return UpstreamFailure("redirects", f"{cause} (status {status}), which is not followed: {remedy}")
     field = refused_field(said, asked) if status in _OF_FORM else None
     found = _BY_STATUS.get(status)
     if found is None:
-        # llama-server's answer if the model's template raises.
+        # llama-server's answer if the model's template raises
         if refused_field(said, asked, among=_OF_TEMPLATES) == PLAIN:
             return UpstreamFailure("failed", f"status {status}; look into its log")
         field, found = _OF_TEMPLATES[0], _BY_STATUS[400]

@@ -1,4 +1,4 @@
-"""A model that other servers hold, as a worker knows it."""
+"""A model that runs on other servers."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from workers.engine import ModelInfo
 
 @dataclass(frozen=True, slots=True)
 class UpstreamModel:
-    """`languages`: any, as far as is known."""
+    """The model. `languages`: any, because they are unknown."""
 
     info: ModelInfo
     tokenizer: Tokenizer

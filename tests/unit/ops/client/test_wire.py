@@ -20,7 +20,7 @@ async def test_what_is_no_websocket_address_is_said_in_one_line(url: str) -> Non
     with pytest.raises(SettingsError) as raised:
         await Wire.connect(url, subprotocol="chat.v1.json", on_frame=lambda *_: None, on_lost=lambda _: None)
     told = str(raised.value)
-    assert told.startswith(f"{url} is no gateway's address: ")
+    assert told.startswith(f"{url} is not a gateway's address: ")
     assert told.endswith("; write ws://host:port/ws")
     assert "\n" not in told
 

@@ -173,11 +173,11 @@ def test_only_the_devices_of_the_process_are_read(device: str, used: int) -> Non
     gpus = Gpus.open(FakeNvml(), (device,))
     assert isinstance(gpus, Gpus)
     assert [gpu.memory_used_bytes for gpu in gpus.read()] == [used]
-    assert Gpus.open(FakeNvml(), ("GPU-gone",)) == "NVML does not begin (Not Found)"
+    assert Gpus.open(FakeNvml(), ("GPU-gone",)) == "NVML does not start (Not Found)"
 
 
 @pytest.mark.parametrize(
-    ("devices", "why"), [(0, "NVML finds no GPU"), (-1, "NVML does not begin (Driver Not Loaded)")]
+    ("devices", "why"), [(0, "NVML finds no GPU"), (-1, "NVML does not start (Driver Not Loaded)")]
 )
 def test_no_device_or_driver_gives_no_gpu_metrics(devices: int, why: str) -> None:
     assert Gpus.open(FakeNvml(devices)) == why

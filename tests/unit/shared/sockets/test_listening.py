@@ -29,7 +29,7 @@ def test_a_port_taken_at_one_address_is_refused_at_every_address(taken_at: str) 
         settings = GatewaySettings(host="::", http_port=port)
         said = problem_of(ListenAddress.of_settings("gateway", settings, "http_port"))
     assert said == (
-        f"port {port} is taken on :: (REPLYLINE_GATEWAY__HTTP_PORT); end what listens there, or set "
+        f"port {port} is in use on :: (REPLYLINE_GATEWAY__HTTP_PORT); stop the process that listens there, or set "
         "REPLYLINE_GATEWAY__HTTP_PORT to another port"
     )
 

@@ -63,7 +63,7 @@ def test_all_clients_together_get_every_socket() -> None:
     held = sockets()
     assert held.missing() is None
     assert until_refused(lambda number: held.add(f"a{number}", f"192.0.{number % 250}.{number // 250}")) == MOST
-    assert held.missing() == "1000 connections are open: nobody new is let in"
+    assert held.missing() == "1000 connections are open: no new client is accepted"
     held.remove("a7")
     assert held.missing() is None
 

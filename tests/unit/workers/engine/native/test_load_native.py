@@ -161,9 +161,7 @@ def test_less_memory_than_planned_is_onnxs(folder: ModelFolder, monkeypatch: pyt
 def test_a_folder_of_packed_weights_alone_is_for_no_other_engine(folder: ModelFolder) -> None:
     write_manifest(folder.path, msgspec.structs.replace(folder.manifest, dialect="native"))
     assert loaded(settings_of(folder))[0].info.name == "native"
-    with pytest.raises(
-        ModelError, match=r"is for the native engine alone: it was not built in nowhere; run: replyline"
-    ):
+    with pytest.raises(ModelError, match=r"is only for the native engine: it was not built in nowhere; run: replyline"):
         load_model(settings_of(folder, native_dir="nowhere"))
     with pytest.raises(SettingsError, match=r"MODEL__DIR=.*: its weights are for engine=native; run: replyline model"):
         load_model(settings_of(folder, engine="onnx"))

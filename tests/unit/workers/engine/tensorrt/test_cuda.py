@@ -99,9 +99,9 @@ def test_a_kernel_that_fails_while_it_is_recorded_ends_the_capture(device: Any, 
     ("fails", "said"),
     [
         ("cudaMalloc", "CUDA failed (cudaErrorMemoryAllocation: as was asked for); restart the worker"),
-        ("create_execution_context", "TensorRT opens no execution (no reason given); give it more memory"),
+        ("create_execution_context", "TensorRT cannot create an execution (no reason given); give it more memory"),
         ("execute_async_v3", "TensorRT failed (a kernel failed); restart the worker"),
-        ("location", "TensorRT wants token_ids in the host's memory; use another version"),
+        ("location", "TensorRT requires token_ids in host memory; use another version"),
     ],
 )
 def test_a_failure_while_loading_is_one_line(
@@ -123,7 +123,7 @@ def test_a_failure_in_a_step_is_one_line(slots_folder: ModelFolder, device: Any,
 
 
 def test_a_plan_that_does_not_load_is_one_line(device: Any) -> None:
-    with pytest.raises(EngineError, match="TensorRT does not load the plan"):
+    with pytest.raises(EngineError, match="TensorRT cannot load the plan"):
         device.load(b"")
 
 

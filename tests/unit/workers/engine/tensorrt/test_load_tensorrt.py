@@ -171,6 +171,6 @@ def test_plans_that_cannot_be_kept_serve_all_the_same(slots_folder: ModelFolder,
 
 def test_a_device_that_fails_while_it_is_loaded_is_given_back(slots_folder: ModelFolder, machine: Machine) -> None:
     machine.cuda.fails = "create_execution_context"
-    with pytest.raises(EngineError, match="opens no execution"):
+    with pytest.raises(EngineError, match="cannot create an execution"):
         load_model(settings(slots_folder, machine))
     assert machine.cuda.live == 0

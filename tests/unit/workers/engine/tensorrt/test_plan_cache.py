@@ -59,10 +59,10 @@ LIES: dict[str, tuple[Callable[[PlanCache], object], str]] = {
     ),
     "cut off": (lambda cache: rewrite(cache, lambda stored: stored[:-1]), "it is damaged"),
     "runs on": (lambda cache: rewrite(cache, lambda stored: stored + b"\0"), "it is damaged"),
-    "without its header": (lambda cache: rewrite(cache, lambda _: PLAN), "it is no plan of this version"),
+    "without its header": (lambda cache: rewrite(cache, lambda _: PLAN), "it is not a plan of this version"),
     "a pickle": (
         lambda cache: rewrite(cache, lambda _: pickled(cache.directory / "mark")),
-        "it is no plan of this version",
+        "it is not a plan of this version",
     ),
     "a pickle after the first line": (
         lambda cache: rewrite(cache, lambda stored: stored[:17] + pickled(cache.directory / "mark")),
