@@ -49,8 +49,7 @@ class Telling:
         """Return the events to pass on for a received event.
 
         The first `ResponseCreated` is passed on; a later one only if the text differs, and then the text passed on
-        before is
-        void.
+        before is void.
         """
         match event:
             case ResponseCreated():

@@ -137,20 +137,17 @@ class History:
         questions.
 
         If a turn was written twice, the first one counts, unless it was cancelled and asked again. During an outage the
-        result
-        contains only turns that this process is still writing.
+        result contains only turns that this process is still writing.
 
         Args:
             session: the conversation.
             limit: maximum number of turns.
             before_unix_ms: only turns asked before this time, since a question asked later may be answered earlier, and
-                an
-                answer that is computed again after a crash must not see it.
+                an answer that is computed again after a crash must not see it.
             request_id: also return the turn of this request, in addition to `limit`, if it is among the last ones.
             generation: only turns of this generation or later; earlier ones were erased.
             concurrent: the questions that were open when `request_id` was asked. Turns that `open_at` finds open at
-                that time
-                are left out, so that every worker gets the same turns at any time. None to leave out none.
+                that time are left out, so that every worker gets the same turns at any time. None to leave out none.
         """
         # Turns are stored in the order of their ends but selected in the order of their questions, so all of them are
         # read.
@@ -187,8 +184,7 @@ class History:
         """Append a turn in the background.
 
         This process returns the turn from `turns` immediately: a conversation's next question comes to the same worker
-        while
-        the consumer group is stable.
+        while the consumer group is stable.
 
         Args:
             session: the conversation.
@@ -216,8 +212,8 @@ class History:
         return bool(kept)
 
     async def take(self, session: SessionKey, turn: Turn, entry: Journalled) -> bool:
-        """Append a turn from an edge's journal, unless it was appended or erased before; return whether it is appended.
-        Raises `StoreUnavailable`."""
+        """Append a turn from an edge's journal, unless it was appended or erased before; return whether it is
+        appended. Raises `StoreUnavailable`."""
         keys, values = self._turn_args(session, turn)
         if not entry.epoch:
             return bool(await self._calls.bounded(self._append(keys, values)))
@@ -311,12 +307,10 @@ def open_at(turn: Turn, asked_unix_ms: float, request_id: str | None, concurrent
     """Return whether a turn's answer was still open when `request_id` was asked.
 
     If the turn names the request, its worker saw both open, which is certain. If the request names the turn, the
-    gateway
-    saw it open, which counts unless the turn had ended long before: a gateway that died or had no Redis releases
-    nothing.
-    If neither names the other, the clocks decide: a gateway ends a cancelled answer or one at its deadline, and a slow
-    worker writes that turn later. Any other answer ends at its worker first, so only an end long after the question
-    counts.
+    gateway saw it open, which counts unless the turn had ended long before: a gateway that died or had no Redis
+    releases nothing. If neither names the other, the clocks decide: a gateway ends a cancelled answer or one at its
+    deadline, and a slow worker writes that turn later. Any other answer ends at its worker first, so only an end long
+    after the question counts.
 
     Args:
         turn: the turn in question.

@@ -14,8 +14,7 @@ from shared.wire.session_key import SessionKey
 
 How = Literal["new", "kept", "moved", "pinned"]
 """How a partition was chosen: "new" if none was stored, "kept" the stored one, "moved" to the wanted one, "pinned" by
-an
-earlier question that is open.
+an earlier question that is open.
 """
 _ANY: Final = "any"
 
@@ -85,8 +84,7 @@ class Places:
         """Claim a partition for a question.
 
         It is the partition of an earlier question that may still be answered; else the conversation's last one if
-        `staying`
-        allows it; else the wanted one.
+        `staying` allows it; else the wanted one.
 
         Args:
             session: the conversation.

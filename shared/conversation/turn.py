@@ -16,15 +16,12 @@ class Turn(Outcome, frozen=True, kw_only=True):
         grounding: the FAQ entries that the answer is based on, with their texts, so that a later edit does not change
             them.
         output_ids: the tokens that the model decoded; with a stop string they may extend beyond `output_text`. Empty if
-            no
-            model answered.
+            no model answered.
         window_start: the `request_id` of the first turn in the question's prompt, or its own if there was none. Empty
-            if no
-            model answered.
+            if no model answered.
         generation: the conversation's generation when the question was asked (`shared.conversation.erasures`).
         concurrent: ids of the conversation's questions that were open when this one was asked or ended; neither is in
-            the
-            other's prompt.
+            the other's prompt.
     """
 
     request_id: str

@@ -1,6 +1,5 @@
 """Write turns in the background: in order within each conversation, with retries for a while during an outage of
-Redis.
-"""
+Redis."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

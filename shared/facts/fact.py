@@ -10,12 +10,9 @@ class Fact:
 
     Attributes:
         kind: the type of `value`: "number" for a number without a unit; a dimension ("duration" in seconds, "working
-            days",
-            "months", "mm", "percent", …) or currency ("eur"); "clock" (minutes of the day), "o'clock" (either half of
-            the
-            day), "date" (MM-DD), "month", "weekday" (Monday is 1), "code", "link", "mail", "digits" (a telephone or
-            card
-            number), "address".
+            days", "months", "mm", "percent", …) or currency ("eur"); "clock" (minutes of the day), "o'clock" (either
+            half of the day), "date" (MM-DD), "month", "weekday" (Monday is 1), "code", "link", "mail", "digits" (a
+            telephone or card number), "address".
         start: offset of the first character.
         stop: offset after the last character.
         figures: the numbers that a reader sees in it.

@@ -24,8 +24,7 @@ class Known:
     """The facts of texts that are taken as true; `bears_out` says whether they support a statement.
 
     A number with a unit needs one with a unit of the same kind ("two weeks" for "14 days", not "14 euros" or "14
-    working
-    days"); a number without a unit may match any of theirs.
+    working days"); a number without a unit may match any of theirs.
     """
 
     def __init__(self, texts: Iterable[str] = ()) -> None:

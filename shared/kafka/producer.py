@@ -69,8 +69,7 @@ class Verdict:
         """Return the error for a topic that this user may not write to.
 
         For one of Replyline's own topics it is retriable, because the operator is expected to allow it; for any other
-        topic it
-        is a `ProtocolError`.
+        topic it is a `ProtocolError`.
         """
         cause = unauthorized(error, self._settings, "write to")
         if topic not in self._own_topics:
@@ -93,11 +92,10 @@ class Producer:
     """Idempotent producer. `start` waits for the broker without a time limit.
 
     aiokafka assigns a record its sequence number before it knows whether the record can be delivered (no leader in
-    time, or
-    the broker refuses it). The broker, which never received that number, then refuses every later record of the
-    partition.
-    Therefore a failed delivery replaces the producer with a new one that has a new id, at most once a second. A refused
-    record does not count as a failed delivery: the next record of its partition fails, and that one counts.
+    time, or the broker refuses it). The broker, which never received that number, then refuses every later record of
+    the partition. Therefore a failed delivery replaces the producer with a new one that has a new id, at most once a
+    second. A refused record does not count as a failed delivery: the next record of its partition fails, and that one
+    counts.
     """
 
     def __init__(self, settings: KafkaSettings, *, client_id: str) -> None:
@@ -344,8 +342,7 @@ async def _send(producer: AIOKafkaProducer, record: Outgoing) -> "asyncio.Future
     """Queue a record in the producer's next batch.
 
     aiokafka asserts that the partition exists, from metadata that may be five minutes old. After a failed assertion
-    this
-    refreshes the metadata and tries once more.
+    this refreshes the metadata and tries once more.
     """
     headers = list(record.headers.items())
     send = partial(producer.send, record.topic, record.value, record.key, record.partition, headers=headers)

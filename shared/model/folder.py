@@ -57,8 +57,7 @@ class Llama3Scaling(Struct, frozen=True, kw_only=True, tag_field="kind", tag="ll
     """Rotary frequency scaling of Llama 3.1.
 
     Slow rotations, with fewer than `low_freq_factor` turns within `original_positions`, are divided by `factor`; fast
-    ones,
-    with more than `high_freq_factor` turns, are unchanged; those between are interpolated.
+    ones, with more than `high_freq_factor` turns, are unchanged; those between are interpolated.
     """
 
     factor: float
@@ -149,8 +148,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
         revision: identifies the numbers that an engine computes; only equal revisions may share KV.
         precision: int8-mlp or fp8-mlp is fp16 with a quantized MLP (`replyline optimize quantize`).
         dialect: the engine that the graph is for. tensorrt has slots of fixed length `max_length`; native has only
-            packed
-            weights; cpu may have packed weights next to its graph.
+            packed weights; cpu may have packed weights next to its graph.
         recipe: what the folder was made from (source, precision, writer) if the revision alone does not say.
         languages: the languages that the model answers in; None if unknown.
         adapter: the adapter that was merged into the weights.

@@ -19,8 +19,7 @@ _SHORT: Final = 12
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
     """The current state of a GPU or MIG slice. `name` is its UUID. A value is None if the device does not report it (a
-    GPU
-    divided by MIG has no utilisation).
+    GPU divided by MIG has no utilisation).
     """
 
     name: str

@@ -23,8 +23,7 @@ def run_until_signal(serve: Callable[[asyncio.Event], Awaitable[None]]) -> int:
     """Run `serve(stop)` on uvloop and return the exit status.
 
     SIGINT and SIGTERM set `stop`; a second SIGINT ends the process immediately. An invalid setting or model prints one
-    line
-    to stderr and gives status 2; another `ReplylineError` or an `OSError` gives one line and status 1.
+    line to stderr and gives status 2; another `ReplylineError` or an `OSError` gives one line and status 1.
     """
 
     async def main() -> None:

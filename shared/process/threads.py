@@ -59,8 +59,7 @@ class Machinery:
     """Factories of threads, events and queues; by default the standard library's.
 
     `exit_after` ends the process with status 1 after a delay, even if it hangs, and prints its threads' stacks to
-    stderr;
-    `exit_never` cancels that.
+    stderr; `exit_never` cancels that.
     """
 
     thread: Callable[[Callable[[], None], str], Thread] = _daemon

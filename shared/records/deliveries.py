@@ -84,8 +84,7 @@ class Note:
         """Return what the next reader must assume after this reader's death.
 
         Every record up to `end` was delivered at least once. Records with a fatal delivery were counted before each new
-        one, so
-        their count is right; the count of the others was not, so it is increased by one.
+        one, so their count is right; the count of the others was not, so it is increased by one.
         """
         counts = {
             offset: count if count.fatal else Count(count.deliveries + 1, fatal=True)

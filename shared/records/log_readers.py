@@ -110,8 +110,8 @@ async def read_erasures(reader: PartitionReader, erased: Callable[[Erase, int], 
 
 
 async def load_erasures(settings: KafkaSettings, erasures: ErasureLog) -> None:
-    """Load what was written to the topic before this process began to read it, as far back as an outage may last. Try
-    again until Kafka answers."""
+    """Load what was written to the topic before this process began to read it, as far back as an outage may last.
+    Try again until Kafka answers."""
     end = erasures.begin
     while not erasures.whole:
         since_unix_ms, found, begin = int(wire_unix_ms() - MARKED_FOR_S * 1_000), list[tuple[int, Erase]](), end

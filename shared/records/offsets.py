@@ -14,8 +14,7 @@ class _Window:
         start: the first offset opened.
         end: the offset after the last one opened.
         open: offsets not done, in order, each with whether it is claimed. A done offset uses no memory, so a long
-            backlog
-            behind one slow answer costs nothing.
+            backlog behind one slow answer costs nothing.
     """
 
     start: int

@@ -209,8 +209,7 @@ def blocking_redis(settings: RedisAddress, *, timeout_ms: float) -> Redis:
     """Return a client of one server, or of the Sentinels' master, for one thread.
 
     It has one connection. A large value is sent in pieces, since Python applies a socket's timeout to the whole of a
-    write.
-    It uses RESP2, because over RESP3 a server may announce maintenance, and redis-py then waits longer.
+    write. It uses RESP2, because over RESP3 a server may announce maintenance, and redis-py then waits longer.
 
     Args:
         settings: the address and the credentials.

@@ -30,8 +30,7 @@ def origin_may_connect(sent: Sequence[str], allowed: Collection[str]) -> bool:
     """Return whether a handshake with these `Origin` headers may connect.
 
     A program that is not a browser can omit the header or forge it, so a missing one is accepted: the list protects
-    people
-    who visit a page, tokens protect the service.
+    people who visit a page, tokens protect the service.
 
     Args:
         sent: every `Origin` header of the handshake.

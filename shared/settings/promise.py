@@ -21,8 +21,7 @@ class PromiseSettings(Group):
     """When an answer is due.
 
     The profile sets the deadlines that are not set: `gpu` 200 ms and 1 s, `cpu` 3 s and 15 s. The first-token deadline
-    is
-    never later than the deadline of the whole answer.
+    is never later than the deadline of the whole answer.
     """
 
     profile: Literal["cpu", "gpu"] = Field(

@@ -1,8 +1,7 @@
 """Limit what one accepted connection may use, at every port: a place, time, and unread bytes.
 
 A `BoundedTransport` sits between the event loop's transport and a server's protocol. It counts the connection when it
-is
-accepted, passes received data on in small parts, stops reading from a client that does not read, and closes a
+is accepted, passes received data on in small parts, stops reading from a client that does not read, and closes a
 connection that is too slow.
 """
 

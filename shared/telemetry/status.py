@@ -1,8 +1,7 @@
 """`/health`, `/ready`, `/ready/strict`, `/metrics` and `/drain`, on a port for operators.
 
 Healthy: the process runs. Ready: it accepts traffic. Degraded: it accepts traffic but lacks something optional;
-`/ready`
-says so in its body, and to Envoy in a header. `/ready/strict` succeeds only if nothing is missing.
+`/ready` says so in its body, and to Envoy in a header. `/ready/strict` succeeds only if nothing is missing.
 
 `/drain` makes a gateway or worker accept nothing new and finish what it has begun, without exiting; `/ready` says
 `drained` when nothing is left. It changes state but is requested with GET, because Kubernetes' `preStop.httpGet` and
@@ -133,8 +132,7 @@ def _is_inner(host: str) -> bool:
 @dataclass(slots=True)
 class Paced:
     """A page that is cached for three times as long as it took to make, so that a flood of requests costs at most a
-    quarter of
-    the process's time. `clock` is in seconds.
+    quarter of the process's time. `clock` is in seconds.
     """
 
     clock: Callable[[], float] = perf_counter

@@ -28,8 +28,7 @@ class Event:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
     """A span. The root's `parent_id` is the client's span. `links` are spans of the same trace that led to this one.
-    `error` is
-    OpenTelemetry's status description; empty without an error.
+    `error` is OpenTelemetry's status description; empty without an error.
     """
 
     name: str
@@ -56,8 +55,7 @@ class SpanTree:
     """Spans in the order of their creation, the root first.
 
     No span ends before it starts, and each lies within its parent: times that do not, because of two machines' clocks
-    or
-    work after the parent's end, are cut.
+    or work after the parent's end, are cut.
     """
 
     context: TraceContext
@@ -124,8 +122,7 @@ _LOW_BITS: Final = 2**64
 @dataclass(frozen=True, slots=True)
 class KeepRules:
     """Which traces are exported. `ratio` is the share of those that no other rule selects. A request that took half of
-    its own
-    deadline is slow.
+    its own deadline is slow.
     """
 
     ratio: float = 0.0
@@ -134,8 +131,7 @@ class KeepRules:
         """Return why the trace of an ended request is exported; None if it is not. A missed deadline always is.
 
         The ratio uses the same 64 bits of the trace id as OpenTelemetry's `TraceIdRatioBased`, so services with the
-        same ratio
-        select the same traces.
+        same ratio select the same traces.
         """
         if missed:
             return "missed"

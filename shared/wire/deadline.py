@@ -1,7 +1,7 @@
 """The absolute deadline of a request, from the socket to the last token.
 
-Times are Unix milliseconds: on the wire by the wall clock, which gateways and workers on different machines share; in
-a process by its own clock (`shared.process.clock`).
+Times are Unix milliseconds: on the wire by the wall clock, which gateways and workers on different machines share; in a
+process by its own clock (`shared.process.clock`).
 """
 
 from dataclasses import dataclass, field, replace
@@ -24,8 +24,7 @@ class Deadline:
         first_token_unix_ms: the soft deadline. If there is no token at this time, the fallback answers.
         deadline_unix_ms: the hard deadline. Text that is not sent by this time is cut.
         promised: the shop's deadline if the client asked for an earlier one. Servers, workers and versions are judged
-            by
-            it, so a miss of an earlier deadline is no evidence against them.
+            by it, so a miss of an earlier deadline is no evidence against them.
     """
 
     first_token_unix_ms: int
@@ -72,8 +71,7 @@ def parse_unix_ms(header: bytes) -> int | None:
     """Parse a time or another number from a header; return None for anything else.
 
     Accepts up to sixteen digits, with or without quotes and a trailing `.0`, a big-endian integer of 4 or 8 bytes, and
-    an
-    ISO time with its offset.
+    an ISO time with its offset.
     """
     if len(header) in _BINARY and header[0] == 0:
         return int.from_bytes(header, "big")

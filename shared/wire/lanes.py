@@ -12,5 +12,4 @@ CHAMPION: Final = "champion"
 SHADOW: Final = "shadow"
 PASSED_ON: Final[tuple[Lane, ...]] = ("canary", "control", "light", "cpu")
 """Lanes whose requests go to the champion if they have no workers. A shadow's answers have no readers, so its do
-not.
-"""
+not."""

@@ -249,8 +249,7 @@ def _fit_struct(said: Any, wanted: inspect.StructType) -> Any:
     """Return the struct's fields in any spelling of their names.
 
     Nulls are dropped, and so are empty texts, lists and maps of optional fields that have another type. A text is
-    parsed
-    as the struct's JSON, or used as the `text` of a part.
+    parsed as the struct's JSON, or used as the `text` of a part.
     """
     if isinstance(said, str):
         is_part = any(field.encode_name == "text" for field in wanted.fields)

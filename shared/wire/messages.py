@@ -1,7 +1,7 @@
 """Every message on the wire, WebSocket frames and Kafka records, as one set of Structs.
 
-The same Structs define the JSON form, the MessagePack form and the JSON Schema. Names follow OpenAI's Realtime API.
-A field without a default is always on the wire; one with a default is omitted while it has that default. Unknown fields
+The same Structs define the JSON form, the MessagePack form and the JSON Schema. Names follow OpenAI's Realtime API. A
+field without a default is always on the wire; one with a default is omitted while it has that default. Unknown fields
 are ignored in both directions, so new fields are added with a default.
 """
 
@@ -62,8 +62,7 @@ class ClientInfo(Message, frozen=True):
 
 class Consent(Message, frozen=True):
     """The customer's consent beyond being answered. `training`: the texts of this session may be recorded, and models
-    may be
-    calibrated with them.
+    may be calibrated with them.
     """
 
     training: bool = False
@@ -97,10 +96,8 @@ class SessionDelete(Message, frozen=True, tag="session.delete"):
 
 class ResponseCreate(Message, frozen=True, tag="response.create"):
     """Ask a question. `event_id` is the idempotency key within the session; times are relative to the gateway's
-    receipt.
-    `turns`, even an empty list, replaces the conversation's history in the prompt; `instructions`, for which the token
-    needs
-    a right, replaces the shop's own.
+    receipt. `turns`, even an empty list, replaces the conversation's history in the prompt; `instructions`, for which
+    the token needs a right, replaces the shop's own.
     """
 
     event_id: Identifier
@@ -214,8 +211,7 @@ class ResponseDone(Message, frozen=True, tag="response.done"):
 
 class HandoffCreated(Message, frozen=True, tag="handoff.created"):
     """A person has been asked to take over, and Kafka has acknowledged it (acks=all). Sent again, with the same id, to
-    a client
-    that reconnects or asks again while the hand-off is open.
+    a client that reconnects or asks again while the hand-off is open.
     """
 
     handoff_id: str
@@ -256,17 +252,13 @@ ServerMessage = (
 
 class ChatRequest(Message, frozen=True, tag="chat.request"):
     """A request on `chat.requests*`. Other services must set `id`, `session_id` and `input`; the first reader fills in
-    the
-    other fields from its settings. Times are absolute, in Unix milliseconds. `generation` is the conversation's
-    generation
-    when the question was asked (`shared.conversation.erasures`); without it `created_unix_ms` decides. `concurrent` are
-    the
-    conversation's other questions that were open when this one was asked: their turns are not in its prompt, whenever
-    it is
-    computed. `turns` and `instructions` are those of `ResponseCreate`. `revision` is the version that should answer,
-    according to the registry's state `epoch`; a worker without it answers with its own version and says so. `answered`
-    is
-    set in the shadow lane: no client reads that answer, which is compared with this one.
+    the other fields from its settings. Times are absolute, in Unix milliseconds. `generation` is the conversation's
+    generation when the question was asked (`shared.conversation.erasures`); without it `created_unix_ms` decides.
+    `concurrent` are the conversation's other questions that were open when this one was asked: their turns are not in
+    its prompt, whenever it is computed. `turns` and `instructions` are those of `ResponseCreate`. `revision` is the
+    version that should answer, according to the registry's state `epoch`; a worker without it answers with its own
+    version and says so. `answered` is set in the shadow lane: no client reads that answer, which is compared with this
+    one.
     """
 
     id: Identifier
@@ -297,8 +289,7 @@ class ChatRequest(Message, frozen=True, tag="chat.request"):
 
 class ReplyDelta(Message, frozen=True, tag="chat.delta"):
     """Some text of an answer. `attempt` identifies one worker's try at the request, and increases. `revision` is the
-    version
-    that writes the text; no other version continues it.
+    version that writes the text; no other version continues it.
     """
 
     request_id: str
@@ -312,10 +303,8 @@ class ReplyDelta(Message, frozen=True, tag="chat.delta"):
 
 class ReplyDone(Outcome, frozen=True, tag="chat.done"):
     """An answer's end on Kafka. The reader keeps a request's first one and drops the others. A gateway that ends an
-    answer
-    itself writes it too, for the gateway to which its client may reconnect. `times` is set if the request's
-    `traceparent`
-    says that its trace is recorded.
+    answer itself writes it too, for the gateway to which its client may reconnect. `times` is set if the request's
+    `traceparent` says that its trace is recorded.
     """
 
     request_id: str
@@ -327,8 +316,7 @@ class ReplyDone(Outcome, frozen=True, tag="chat.done"):
 
 class Cancel(Message, frozen=True, tag="chat.cancel"):
     """Cancels an answer. `reply_partition` limits it to readers on that partition; `created_unix_ms` to the request
-    created
-    then, so that a retry under the same id is not cancelled.
+    created then, so that a retry under the same id is not cancelled.
     """
 
     request_id: Identifier
@@ -338,8 +326,7 @@ class Cancel(Message, frozen=True, tag="chat.cancel"):
 
 class Adopt(Message, frozen=True, tag="chat.adopt"):
     """An answer's client has connected to the gateway of `reply_partition`: the answer is sent there too, from its
-    beginning.
-    `created_unix_ms` is that of its request.
+    beginning. `created_unix_ms` is that of its request.
     """
 
     request_id: Identifier
@@ -349,8 +336,7 @@ class Adopt(Message, frozen=True, tag="chat.adopt"):
 
 class Forgotten(Message, frozen=True, tag="chat.forgotten"):
     """Nothing learned or recorded from a conversation before `unix_ms` may be stored any longer: it was erased, or its
-    customer
-    withdrew the consent to training. `person` is the conversation's digest (`SessionKey.digest`).
+    customer withdrew the consent to training. `person` is the conversation's digest (`SessionKey.digest`).
     """
 
     person: Identifier
@@ -359,8 +345,7 @@ class Forgotten(Message, frozen=True, tag="chat.forgotten"):
 
 class Erase(Message, frozen=True, tag="chat.erase"):
     """A conversation is erased and now has this generation (`shared.conversation.erasures`): workers and gateways drop
-    what
-    they store of earlier ones.
+    what they store of earlier ones.
     """
 
     tenant: Identifier
@@ -377,8 +362,7 @@ class Refusal(Message, frozen=True):
 
 class PricedMessage(Message, frozen=True, kw_only=True):
     """A record with `service_ms`, the machine time of one request by bucket, in ms. Buckets without a measurement are
-    left out;
-    zeros, which a worker without an answer reports, are dropped.
+    left out; zeros, which a worker without an answer reports, are dropped.
     """
 
     service_ms: dict[Bucket, PredictedMs] = field(default_factory=dict)
@@ -418,18 +402,14 @@ class WorkerReport(PricedMessage, frozen=True, tag="chat.worker"):
 
 class Observation(Message, frozen=True, tag="chat.observation"):
     """The end of a rollout's answer as seen by its gateway: evidence for or against a version. `conversation` is a
-    digest of
-    tenant and session; `moved` says whether the conversation's previous answer came from another lane, None if the
-    gateway
-    does not know.
+    digest of tenant and session; `moved` says whether the conversation's previous answer came from another lane, None
+    if the gateway does not know.
 
     `revision` is the version that was asked, `answered_by` the one whose model wrote the answer; empty if no model did.
     `censored`: another version's lane answered in time, which is evidence for neither version. `ttft_ms` is None if the
     asked version showed no text. `cancelled` (the customer stopped it after its first text) and `handed_over` (the
-    customer
-    asked for a person) have no deadline to meet: the other outcomes are False then. `rating` comes later, in an
-    observation
-    without outcomes. `compared` is set by a shadow's worker, whose answer no customer saw.
+    customer asked for a person) have no deadline to meet: the other outcomes are False then. `rating` comes later, in
+    an observation without outcomes. `compared` is set by a shadow's worker, whose answer no customer saw.
     """
 
     response_id: str

@@ -58,8 +58,7 @@ class WorkerTimes(Message, frozen=True):
     """The worker's part of an answer's trace, in Unix milliseconds by its own clock.
 
     `arrived`: read from Kafka. `kv_asked` to `kv_found`: lookup of cached KV. `ready`: can be computed. `started`:
-    first
-    step. `prefilled`: end of each chunk of the prompt.
+    first step. `prefilled`: end of each chunk of the prompt.
     """
 
     worker_id: str
@@ -83,8 +82,7 @@ class Grounding(Message, frozen=True):
 
 class Replaced(Message, frozen=True):
     """A part of an answer, in characters (code points), that replaces a claim of the model without a source: text of
-    the FAQ
-    entry `id`, or nothing if `length` is 0.
+    the FAQ entry `id`, or nothing if `length` is 0.
     """
 
     offset: Count
@@ -103,10 +101,8 @@ class ErrorDetail(Message, frozen=True):
 
 class Outcome(Message, frozen=True, kw_only=True):
     """The end of an answer, with the whole of it. `output_text` is the concatenation of its deltas. `model` and
-    `revision` name
-    the version that wrote it, if a model did; `lane` is its worker's lane unless that is the champion's. `faq_version`
-    is
-    the version of an edge's FAQ if its entries are the grounding.
+    `revision` name the version that wrote it, if a model did; `lane` is its worker's lane unless that is the
+    champion's. `faq_version` is the version of an edge's FAQ if its entries are the grounding.
     """
 
     status: Status

@@ -92,8 +92,7 @@ def settle(request: ChatRequest, defaults: Defaults, now_unix_ms: float) -> Orde
     """Fill in missing fields. A missing seed is derived from the request's id, so that a second worker gets the same.
 
     Asking for more tokens or time than the limits allow is not an error: the limits apply. docs/deadlines.md describes
-    how
-    each bad deadline is treated.
+    how each bad deadline is treated.
 
     Raises:
         ProtocolError: the tenant or reply topic is not on its allow-list, or a time is in seconds.
@@ -181,10 +180,8 @@ def heed_headers(request: ChatRequest, headers: Headers) -> ChatRequest:
     """Return the request, completed from its headers.
 
     Readers that look only at headers have already acted on them, so the earlier of two deadlines counts, a reply topic
-    or
-    partition that only a header names is used, and a header with a different id, type, reply topic or partition than
-    the
-    value's is an error.
+    or partition that only a header names is used, and a header with a different id, type, reply topic or partition than
+    the value's is an error.
 
     Raises:
         ProtocolError: `header_mismatch`, or `invalid_field` for a header that is not a time or number.
@@ -291,8 +288,8 @@ def _deadline(request: ChatRequest, defaults: Defaults, now_unix_ms: float) -> D
     """Return the deadline in this process's time.
 
     A request created in the future shows a clock that is ahead of ours by at least that much: the promise keeps its
-    length
-    and starts now. A clock behind ours cannot be distinguished from a request that has waited, so its deadline is kept.
+    length and starts now. A clock behind ours cannot be distinguished from a request that has waited, so its deadline
+    is kept.
     """
     created, now = _created(request, now_unix_ms), int(now_unix_ms)
     ahead = max(0, created - now)

@@ -1,6 +1,5 @@
 """Records from which a fleet's size is decided, and records of those decisions. Gateways and `replyline autoscale`
-write
-them.
+write them.
 """
 
 from typing import Annotated, Literal
@@ -32,8 +31,8 @@ class Asked(Struct, frozen=True, omit_defaults=True):
 
 class DemandReport(Message, frozen=True, tag="chat.demand"):
     """A gateway's report of what its customers have asked since it started, before admission. The counts only grow, so
-    a lost
-    report changes nothing; `since_unix_ms` is when they began. A record without a value says that the gateway ends.
+    a lost report changes nothing; `since_unix_ms` is when they began. A record without a value says that the gateway
+    ends.
 
     `epoch` is the registry's state that the gateway follows, `rung` the rung of the ladder on which requests begin,
     `breakers` the lanes whose breaker is open. Releases before these fields leave out `rung`.
@@ -50,8 +49,7 @@ class DemandReport(Message, frozen=True, tag="chat.demand"):
 
 class ScalingRecord(PricedMessage, frozen=True, tag="chat.scaling"):
     """The size of a pool of workers: `wanted` by the autoscaler, `found` in the workers' reports, and the reason.
-    Written once
-    a minute, which is also the history for forecasts, and at each change of `wanted`.
+    Written once a minute, which is also the history for forecasts, and at each change of `wanted`.
 
     `asked` is the machine time that a second asked, the mean of the last minute; None while no gateway says.
     `expected` is what the forecast takes it to be when a worker that starts now serves, and `carries` what one worker

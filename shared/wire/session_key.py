@@ -47,8 +47,7 @@ def owned_session_id(subject: str, session_id: str) -> str:
     """Return the id that a subject's session has behind the gateway.
 
     No other subject and session give the same id, and no client may name it (docs/decisions/0013). It contains 224 bits
-    of
-    SHA-256; a session id contains no slash.
+    of SHA-256; a session id contains no slash.
     """
     digest = hashlib.sha256(f"{session_id}/{subject}".encode()).hexdigest()
     return OWNED_PREFIX + digest[: MAX_ID_CHARS - len(OWNED_PREFIX)]

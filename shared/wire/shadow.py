@@ -12,8 +12,7 @@ Share = Annotated[float, Meta(ge=0.0, le=1.0)]
 
 class LiveAnswer(Message, frozen=True):
     """The answer that a customer got: `request_id` is that of the customer's request, `replaced` the number of parts in
-    which
-    the guard replaced a claim without a source. Times start at the gateway's receipt.
+    which the guard replaced a claim without a source. Times start at the gateway's receipt.
     """
 
     request_id: str
@@ -42,12 +41,9 @@ class Comparison(Message, frozen=True):
     """The comparison of a shadow's answer with the live one.
 
     `same_chars` and `same_tokens` are the part before the first difference, as a share of the longer answer: 1 if they
-    are
-    equal. `score` is the share of tokens that both have in the same order, since half precision and batch order may
-    change a
-    word without a fault. `unfounded` counts each answer's facts without a source, including those that the guard
-    replaced.
-    The shadow's times start at its worker's receipt.
+    are equal. `score` is the share of tokens that both have in the same order, since half precision and batch order may
+    change a word without a fault. `unfounded` counts each answer's facts without a source, including those that the
+    guard replaced. The shadow's times start at its worker's receipt.
     """
 
     live_revision: str

@@ -91,8 +91,7 @@ def broken_promise(found: TopicCopies, wanted: Mapping[str, str]) -> str | None:
 
 PROMISED: Final = ("cleanup.policy", "retention.ms", "message.timestamp.type")
 """The topic settings that readers rely on besides replication: they decide whether a record still exists and is
-found.
-"""
+found."""
 
 
 def cancel_partitions(request_partitions: Iterable[int], num_cancel_partitions: int) -> set[int]:

@@ -132,9 +132,9 @@ class TopicNames:
         came what only gateways and workers write and read. Of a worker's report and a gateway's demand only the newest
         is kept, and the last one of a process that is gone for an hour; an open segment is not compacted, so each is
         short. The registry is kept for ever: each of its records has a key of its own. So is the newest
-        `chat.forgotten` of each conversation: copies of its words may be as old. Erasures are kept for
-        longer than an edge may be cut off. Other topics that name a conversation are kept for a week.
-        Observations are kept as long as a rollout may take, sizes of the fleet as long as forecasts look back."""
+        `chat.forgotten` of each conversation: copies of its words may be as old. Erasures are kept for longer than an
+        edge may be cut off. Other topics that name a conversation are kept for a week. Observations are kept as long as
+        a rollout may take, sizes of the fleet as long as forecasts look back."""
         as_it_came = compressed and topic in {self.replies, self.cancels, self.erasures, self.workers}
         compression = "producer" if as_it_came else "uncompressed"
         config = {"compression.type": compression, "min.insync.replicas": str(min_in_sync)}
@@ -176,8 +176,7 @@ def bucket_of_length(num_tokens: int) -> Bucket:
 
 def bucket_of_text(text: str, count: Callable[[str], int]) -> Bucket:
     """Return the bucket of a text. Its tokens are counted only if its number of bytes does not decide, since a token
-    has at
-    least one byte.
+    has at least one byte.
     """
     return "short" if surely_short(text) else bucket_of_length(count(text))
 

@@ -1,8 +1,7 @@
 """The interface of an inference engine.
 
 An engine owns `num_slots` slots. A slot holds the keys and values (KV) of one sequence, at most `max_length` tokens.
-The
-worker assigns the slots; the engine only computes. Two conventions keep every engine fast:
+The worker assigns the slots; the engine only computes. Two conventions keep every engine fast:
 
 * **Active rows are compact.** `decode` gets rows for slots `0 .. n-1` in order: the engine binds one contiguous view of
   its KV arrays (ONNX Runtime) or replays one captured graph for each batch size (CUDA). The worker keeps them compact
@@ -139,8 +138,7 @@ class Engine(Protocol):
         """Add each chunk to its slot; return the sampled token of each chunk that asks for one, else None.
 
         Several chunks, at most `info.max_prefill_rows`, need `past == 0` and consecutive, ascending slots; the tokens
-        are the
-        same as with one call for each chunk.
+        are the same as with one call for each chunk.
         """
 
     def decode(self, rows: Sequence[DecodeRow]) -> list[int]:
@@ -173,6 +171,5 @@ class MixingEngine(Engine, Protocol):
         """Compute chunks and decode rows in one call, which reads the weights once; return the tokens of both.
 
         The tokens are those that `prefill` and `decode` would return. The chunks, at most `info.max_prefill_rows`, and
-        the rows
-        are for different slots, in any order and with any pasts. Either may be empty.
+        the rows are for different slots, in any order and with any pasts. Either may be empty.
         """

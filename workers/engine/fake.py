@@ -31,9 +31,8 @@ class FakeEngine(MixedCalls):
     """An `Engine` that emits ids of `vocabulary`. Each `revision` has its own KV and answers.
 
     Each step ends an answer with `stop_token_id` with a probability of 1 / `mean_answer_tokens` (None: never), which
-    depends
-    only on the sequence. A call sleeps its scripted milliseconds: a prefill by its tokens, a decode by the step and its
-    rows, a mixed call by all of them; zero does not sleep.
+    depends only on the sequence. A call sleeps its scripted milliseconds: a prefill by its tokens, a decode by the step
+    and its rows, a mixed call by all of them; zero does not sleep.
     """
 
     def __init__(

@@ -1,10 +1,9 @@
 """Plan an engine's device memory before allocating any. Pure.
 
 Weights, the KV of all slots at full length and the workspace of the largest step are allocated once at the start, so
-that
-a long request never lacks memory. A reserve of a fifth of KV and workspace should remain free for what is not planned:
-the workspace is an estimate, and the driver, libraries and other processes need some too. Whether it is free is checked
-after the engine has loaded.
+that a long request never lacks memory. A reserve of a fifth of KV and workspace should remain free for what is not
+planned: the workspace is an estimate, and the driver, libraries and other processes need some too. Whether it is free
+is checked after the engine has loaded.
 """
 
 import math
@@ -130,8 +129,7 @@ def most_slots(plan_for: Callable[[int], MemoryPlan]) -> MemoryPlan:
     """Return the plan with the most slots that fits, or the plan with one slot if none does.
 
     Above eight the number is a multiple of eight, so that a few bytes more or less at the next start do not change it,
-    which
-    would make TensorRT build again.
+    which would make TensorRT build again.
     """
     fitting = bisect_right(_COUNTS, False, key=lambda num_slots: not plan_for(num_slots).fits)
     return plan_for(_COUNTS[max(0, fitting - 1)])

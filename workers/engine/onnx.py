@@ -1,10 +1,8 @@
 """The CPU engine: ONNX Runtime with the graph from `workers.graph`.
 
 Keys and values are in one numpy array. The kernels append to it in place, because a view of consecutive slots is bound
-as
-a layer's past and as its present. Creating a binding takes half a millisecond for the 120 tensors of a 30-layer model,
-so
-there is one for each (first slot, number of rows), created at its first use.
+as a layer's past and as its present. Creating a binding takes half a millisecond for the 120 tensors of a 30-layer
+model, so there is one for each (first slot, number of rows), created at its first use.
 """
 
 import math
@@ -30,8 +28,7 @@ class OnnxEngine:
     """`Engine` on ONNX Runtime's CPU kernels.
 
     The KV of all slots is reserved at the start with a fixed size; the operating system provides its pages when they
-    are
-    first written.
+    are first written.
 
     Args:
         threads: threads that compute a step together.

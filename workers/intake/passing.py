@@ -16,8 +16,7 @@ class Step(Enum):
     """What to do with a request.
 
     `SERVE`: answer or end it here. `WAIT`: an earlier request of its conversation has not been forwarded yet.
-    `PASS_ON`:
-    forward it to the champion's topics.
+    `PASS_ON`: forward it to the champion's topics.
     """
 
     SERVE = auto()

@@ -155,8 +155,7 @@ class Preparer:
         """Return the guard for an answer's facts.
 
         Facts may come from the prompt's entries, which can be quoted, and from earlier entries and the conversation,
-        which
-        cannot.
+        which cannot.
         """
         earlier = [text for turn in turns for entry in turn.grounding for text in (entry.question, entry.answer)]
         words = [text for turn in turns for text in (turn.user, *_shops_words(turn))]
@@ -202,8 +201,7 @@ def _earlier_turns(turns: Sequence[Turn], order: Order, *, limit: int) -> list[T
     """Return the last turns before this question: those in the request, else the remembered ones.
 
     A remembered turn with the request's id is either its own cancelled one, which is left out, or another question's,
-    which
-    is kept if it was asked before.
+    which is kept if it was asked before.
     """
     if (given := order.request.turns) is not None:
         return [

@@ -49,8 +49,7 @@ log = get_logger()
 @dataclass(slots=True)
 class ClockSkew:
     """Counts records from a producer whose clock is ahead, since no record can arrive before it was written. Logs one
-    line a
-    minute.
+    line a minute.
     """
 
     _logged_unix_ms: float = field(default=float("-inf"), init=False)
@@ -147,10 +146,8 @@ class Intake:
         """Give up the partitions that a rebalance revoked.
 
         Their parked records are dropped: the next owner reads them again from the committed offset. A record whose
-        delivery is
-        not recorded yet does not begin (`Commits.await_delivery`). Answers under way continue to their end, but their
-        offsets
-        are no longer committed here.
+        delivery is not recorded yet does not begin (`Commits.await_delivery`). Answers under way continue to their end,
+        but their offsets are no longer committed here.
         """
         revoked = set(self.reader.pop_revoked())
         if revoked:

@@ -1,14 +1,12 @@
 """Name blocks of KV with a hash chain over tenant, layout and tokens. Pure.
 
-A name depends on everything that the block's KV depends on: `root = H(salt, layout, block_tokens, tenant)`,
-`name_i = H(name_{i-1}, tokens_i)`, as in vLLM's prefix caching. From the first block with any text besides the shop's
-own, the conversation's name is mixed in, so that these blocks belong to it alone: erasing needs no reference counts,
-and
-timing cannot reveal what others have said.
+A name depends on everything that the block's KV depends on: `root = H(salt, layout, block_tokens, tenant)`, `name_i =
+H(name_{i-1}, tokens_i)`, as in vLLM's prefix caching. From the first block with any text besides the shop's own, the
+conversation's name is mixed in, so that these blocks belong to it alone: erasing needs no reference counts, and timing
+cannot reveal what others have said.
 
 The tokens after the last full block are the tail: named in the same way from fewer tokens, and always private. A tail
-is
-found by its tokens: for the first block that is not stored, every shorter beginning may be a stored tail.
+is found by its tokens: for the first block that is not stored, every shorter beginning may be a stored tail.
 """
 
 from collections.abc import Container, Iterable, Sequence

@@ -2,13 +2,11 @@
 
 A load takes `rtt_ms + bytes / bandwidth`, learned from recent loads. Each computed token attends to all tokens before
 it, so it costs no less than the one before. The gain of loading the first n blocks is therefore convex in n, and the
-best
-n is none or all, which is what is decided.
+best n is none or all, which is what is decided.
 
 Medians make this robust (Theil–Sen, 1950 and 1968): the time for a byte is the median slope between pairs of loads, the
 constant is the median of the rest in the last five loads. One or two stalls in five change nothing, three slow loads
-do;
-as many fast ones change it back, for which a small probe is loaded from time to time.
+do; as many fast ones change it back, for which a small probe is loaded from time to time.
 """
 
 import math

@@ -1,8 +1,7 @@
 """Store encoded blocks, or handles to them, in this process's memory, and evict the least recently used. Pure.
 
 Each block belongs to an owner, a conversation or a tenant, and is dropped with it. Operations take constant time,
-except
-`erase`, which takes time proportional to the owner's blocks.
+except `erase`, which takes time proportional to the owner's blocks.
 """
 
 from collections import OrderedDict

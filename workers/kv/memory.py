@@ -1,6 +1,5 @@
 """The host memory and disk for KV, shared by the threads that load and save. Erased conversations are not stored
-again.
-"""
+again."""
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence

@@ -103,8 +103,7 @@ def stream(nodes: KvNodes, key: str, commands: Sequence[Sequence[Any]]) -> Itera
     """Execute commands of one key; yield each reply as it arrives, including errors.
 
     The node prepares the next reply while one is read and used. After a MOVED reply the remaining commands are sent to
-    the
-    new node, once.
+    the new node, once.
 
     Raises:
         RedisError, OSError: a node did not answer.

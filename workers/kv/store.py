@@ -6,9 +6,8 @@ works with a Redis Cluster too. While a cluster moves a slot, its blocks can be 
 
 Values never pass through a script: Lua would copy them twice, at several times the cost (23 MB: 45 ms instead of 13,
 during which Redis serves no other client). So `ask` finds in a script which values have a valid length, and `load`
-reads
-those directly. The marks of erased sessions are in another Redis, which evicts nothing: `save` reads the mark after
-writing, and deletes what may not be stored. An erasure writes the mark first, so one of the two finds the other.
+reads those directly. The marks of erased sessions are in another Redis, which evicts nothing: `save` reads the mark
+after writing, and deletes what may not be stored. An erasure writes the mark first, so one of the two finds the other.
 
 This is a cache: each read and write of a socket is limited by `kv.timeout_ms`. After a failure no call reaches Redis
 until `probe`, which the thread makes while it is idle, has got an answer: no request waits for such an attempt.

@@ -4,11 +4,9 @@ Codecs: `exact` (the engine's own numbers), `fp16`, `int8` (with fp32 scales, on
 tensor). The last two are for wider floats, `int8` also for bfloat16; other numbers are stored exactly.
 
 A reader knows what to expect, so a header is only compared, and nothing is allocated based on it. The checksum covers
-the
-header, the block's name and the tensor. CRC-32 (3.3 GB/s here, BLAKE2b 0.8) protects against accidents: truncated or
-changed bytes, or a wrong name. Anyone who can write to the store can forge it; the worst result is wrong numbers, all
-of
-them finite.
+the header, the block's name and the tensor. CRC-32 (3.3 GB/s here, BLAKE2b 0.8) protects against accidents: truncated
+or changed bytes, or a wrong name. Anyone who can write to the store can forge it; the worst result is wrong numbers,
+all of them finite.
 """
 
 import struct

@@ -1,13 +1,11 @@
 """Build a prompt: system text, then each turn with the FAQ entries before it, then the question with its entries.
 
 A conversation's next prompt extends the last one: new text is only added at the end. So the KV of the last prompt and
-its
-answer can be reused (docs/decisions/0011).
+its answer can be reused (docs/decisions/0011).
 
 Text from customers, the FAQ and the model is encoded as plain text: a delimiter such as `<|im_start|>` in it becomes
 ordinary tokens and cannot open a role. A prompt contains nothing else: no tenant or session name, and no setting but
-the
-system text.
+the system text.
 """
 
 import re
@@ -173,8 +171,7 @@ class PromptBuilder:
     """Builds prompts with one system text.
 
     Text that many prompts contain is encoded once: the system text, each FAQ entry (separately, so that text before it
-    has
-    the same tokens with and without it), and each turn. The caches are bounded and only in memory.
+    has the same tokens with and without it), and each turn. The caches are bounded and only in memory.
     """
 
     def __init__(
@@ -235,10 +232,8 @@ class PromptBuilder:
         """Return the messages before the question, the opening first.
 
         An entry is placed once, where the model first needed it. Entries of earlier questions are included only if
-        `recalled`: a
-        prompt that does not begin like the last one is shorter without them. An entry that was itself an answer is
-        already in a
-        turn.
+        `recalled`: a prompt that does not begin like the last one is shorter without them. An entry that was itself an
+        answer is already in a turn.
         """
         standing = set[Grounding]()
         parts: list[Ids] = []

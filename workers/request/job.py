@@ -1,6 +1,5 @@
 """A request with everything that a worker knows about it, from its record to the acknowledgement of its terminal
-event.
-"""
+event."""
 
 from dataclasses import dataclass, field
 

@@ -247,8 +247,7 @@ class OpenAnswers:
         """Publish an answer to the gateway to which its client has moved, beginning with the text so far.
 
         So that gateway need not read the log. Nothing is published for an answer that is not here, cancelled, erased,
-        or
-        another request's.
+        or another request's.
         """
         target, job = (self._replies, adopt.reply_partition), self._jobs.get(adopt.request_id)
         if job is None:

@@ -105,10 +105,8 @@ class RecentCancels:
     A cancel is read before its request also after a rebalance. Above `capacity` the oldest ten seconds are dropped.
 
     A cancel names its request by id, reply partition (None: any) and creation (None: any), so that a later request with
-    the
-    same id is not cancelled. Only a hash of these is stored; the probability of a collision is below 10^-13. Times are
-    this
-    process's, since a skew against the gateway's clock could lose a cancel.
+    the same id is not cancelled. Only a hash of these is stored; the probability of a collision is below 10^-13. Times
+    are this process's, since a skew against the gateway's clock could lose a cancel.
     """
 
     def __init__(self, capacity: int = _MOST_CANCELS) -> None:

@@ -194,10 +194,8 @@ class ReplyPublisher:
     """Publishes answers, each to its target.
 
     An end's `settled` is called once Kafka has acknowledged everything about its request at its target, or the target
-    cannot
-    be written. Replies on topics other than the gateways' own are CloudEvents; for gateways the headers would be most
-    of a
-    delta's bytes.
+    cannot be written. Replies on topics other than the gateways' own are CloudEvents; for gateways the headers would be
+    most of a delta's bytes.
 
     Args:
         producer: the Kafka producer.

@@ -2,19 +2,16 @@
 Pure.
 
 A decode step takes `a + b rows + c context`; a prefill call takes `a + b tokens + c past + d pairs`, where `pairs`
-counts
-the tokens that each new token attends to: `tokens (past + tokens / (2 rows))`. On the CPU engine both are within 3 % of
-the measured times on average, from one token to 1,024 and from 16 to 16,000 tokens of context.
+counts the tokens that each new token attends to: `tokens (past + tokens / (2 rows))`. On the CPU engine both are within
+3 % of the measured times on average, from one token to 1,024 and from 16 to 16,000 tokens of context.
 
 A mixed call takes as long as a prefill call with one more token for each row, plus the rows' `c context` and a
-constant:
-it reads the weights once for prompts and rows, so that a row's products cost as much as a token's. On the native engine
-this is more accurate than the sum of both formulas less a constant (error 0.06 and 0.07 on average; 0.12 and 0.17 at
-most).
+constant: it reads the weights once for prompts and rows, so that a row's products cost as much as a token's. On the
+native engine this is more accurate than the sum of both formulas less a constant (error 0.06 and 0.07 on average; 0.12
+and 0.17 at most).
 
 The coefficients are a property of engine and machine, and come from calibration: a worker's own steps, which may be
-alike
-for minutes, cannot distinguish the coefficients. Steps do show the pace, one factor for each kind of call.
+alike for minutes, cannot distinguish the coefficients. Steps do show the pace, one factor for each kind of call.
 """
 
 import math
@@ -238,9 +235,8 @@ class _Pace:
     """The current pace of one kind of call: a moving mean of actual by predicted duration.
 
     An error counts for at most three times the running median of the errors' sizes (Huber), so that a call delayed by
-    the
-    operating system changes the factor little. If the machine itself becomes slower, the median grows and the factor
-    follows.
+    the operating system changes the factor little. If the machine itself becomes slower, the median grows and the
+    factor follows.
 
     Args:
         error: the initial error of the formula, 0 to 1.

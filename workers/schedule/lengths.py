@@ -1,11 +1,9 @@
 """Predict the number of tokens of an answer from ended answers of its class. Pure.
 
 An answer that was cut (deadline, cancel, its token limit) shows only that it would have been at least that long.
-Ignoring
-such answers, or counting them as complete, would predict too little, so the distribution is estimated through the
-hazard
-(Kaplan and Meier, J. Am. Stat. Assoc. 53, 1958): of the answers known to have reached a length, how many ended there?
-For lengths that few or no answers reached, the class's mean hazard is used: a geometric tail.
+Ignoring such answers, or counting them as complete, would predict too little, so the distribution is estimated through
+the hazard (Kaplan and Meier, J. Am. Stat. Assoc. 53, 1958): of the answers known to have reached a length, how many
+ended there? For lengths that few or no answers reached, the class's mean hazard is used: a geometric tail.
 
 Older answers count less. A class stores three numbers for each bin, regardless of the number of its answers.
 """

@@ -57,8 +57,7 @@ def plan_prefill(
     """Return the next chunks of prompts, and their sequences.
 
     For an engine that mixes, they are those of the most urgent prompts, as many as fit. Otherwise they are the most
-    urgent
-    prompt's, and also its neighbours' if it is computed whole.
+    urgent prompt's, and also its neighbours' if it is computed whole.
     """
     prefilling = slots.prefilling
     if mixes:

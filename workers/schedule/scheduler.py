@@ -3,8 +3,7 @@
 Continuous batching over fixed slots: a sequence may join and leave at any step. A step decodes one token of every
 decoding row and computes a part of the prompts (`prefill.py`). The policy chooses which sequence gets a slot and which
 one is given up (`roster.py`). A slot is assigned only when its prompt can be computed, so that the choice uses the
-latest
-information.
+latest information.
 """
 
 import math
@@ -251,8 +250,7 @@ class Scheduler(Roster):
         """Return the limit for prompt tokens in a step with these decode rows.
 
         The rows may be delayed as long as their deadlines allow, unless a prompt has even less time, but long enough
-        for a
-        worthwhile call.
+        for a worthwhile call.
         """
         limits, work, stall_ms = self._limits, Work.of_rows(rows), math.inf
         if limits.decode_stall_ms and rows:

@@ -58,8 +58,8 @@ class Sequence:
 
     Attributes:
         computed: number of tokens whose KV is in the slot; for a waiting sequence, of those known not to need
-            computing.
-            With `n` output tokens it is `len(prompt_ids) + n - 1`, because the newest token is added in the next step.
+            computing. With `n` output tokens it is `len(prompt_ids) + n - 1`, because the newest token is added in the
+            next step.
         prefix: the KV that was found for it.
         shared_tokens: length of the beginning that contains no customer's text.
         held: a guard holds text back, so the first text is shown later than the first token; `shown` reports it.

@@ -2,9 +2,8 @@
 
 Decoding rows fill slots `0 .. num_decoding-1` and prefilling rows the slots after them, so that a decode step is one
 contiguous view of the KV arrays (measured: an idle row costs 0.65–1 ms a step, moving 512 tokens once 0.7 ms). The
-table
-returns the KV moves that keep this order; the engine makes them before its next step. An engine that mixes can compute
-rows of any slots, so each sequence keeps its slot (`StandingSlots`).
+table returns the KV moves that keep this order; the engine makes them before its next step. An engine that mixes can
+compute rows of any slots, so each sequence keeps its slot (`StandingSlots`).
 """
 
 from dataclasses import dataclass
@@ -86,8 +85,7 @@ class SlotTable:
         """Move a sequence whose prompt is computed to the decoding rows.
 
         A row that overtook an older prefilling row swaps places with it: with one move if nothing of that row is
-        computed, else
-        through a free slot; `may_overtake` says whether that is possible.
+        computed, else through a free slot; `may_overtake` says whether that is possible.
         """
         slot, target = self.slot_of(sequence), self._num_decoding
         self._num_decoding += 1

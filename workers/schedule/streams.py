@@ -1,8 +1,7 @@
 """The requests that upstreams compute, each a stream of text pieces. Pure.
 
 The policy is the same as for an engine's slots: requests that can still meet their deadlines start in deadline order,
-the
-others are given up. The duration of a piece is learned from earlier ones.
+the others are given up. The duration of a piece is learned from earlier ones.
 """
 
 from dataclasses import dataclass, field
@@ -45,10 +44,9 @@ class Paces:
     """Learns the duration of a prompt and of a token from when an upstream's text arrives. Times are monotonic seconds.
 
     The forecast plans as for an engine that computes one prompt after another between decode steps
-    (`goodput/forecast.py`).
-    So a prompt takes the time since it was sent or since another's first text, whichever is later; first texts that
-    come
-    together share that time. A piece takes the elapsed time less that of the prompts in between.
+    (`goodput/forecast.py`). So a prompt takes the time since it was sent or since another's first text, whichever is
+    later; first texts that come together share that time. A piece takes the elapsed time less that of the prompts in
+    between.
     """
 
     costs: CostModel

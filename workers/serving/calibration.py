@@ -275,8 +275,7 @@ def _fit(times_ms: dict[tuple[float, ...], list[float]], prior: Law) -> Law:
     """Return the formula fitted to calls with these features and times; the prior if there are none.
 
     The shortest time of each call decides how calls compare, since a call may be delayed but not sped up; the median of
-    the
-    calls without a long delay decides the absolute speed.
+    the calls without a long delay decides the absolute speed.
     """
     if not times_ms:
         return prior

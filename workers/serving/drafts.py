@@ -78,8 +78,7 @@ class Drafts:
 
     def finish(self, finished: Finished) -> None:
         """End an answer, unless it was given up. Text that was held back is released, unless the deadline came before
-        any text was
-        shown.
+        any text was shown.
         """
         job = self._jobs.pop(finished.sequence.request_id, None)
         if job is None:

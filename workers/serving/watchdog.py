@@ -2,9 +2,8 @@
 
 Before it serves, loading and measuring have their own limits. A step that does not end is noticed by the event loop,
 which leaves the group and ends the process. It checks twice, because after the process was suspended a normal step
-looks
-late once. If the event loop itself does not run, because native code holds the interpreter, a timer that needs neither
-ends the process.
+looks late once. If the event loop itself does not run, because native code holds the interpreter, a timer that needs
+neither ends the process.
 """
 
 import asyncio

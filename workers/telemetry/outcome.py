@@ -15,10 +15,8 @@ def outcome_of(finished: Finished, now_unix_ms: float) -> Outcome:
     """Return the outcome.
 
     `kept`: the answer began in time and ended normally. `missed`: its first text was late, or it was cut at its
-    deadline or
-    given up. `failed`: the engine failed. `withdrawn`: the client cancelled it in time, or missed only a deadline that
-    is
-    earlier than the shop's promise.
+    deadline or given up. `failed`: the engine failed. `withdrawn`: the client cancelled it in time, or missed only a
+    deadline that is earlier than the shop's promise.
     """
     sequence = finished.sequence
     if finished.status == "failed":

@@ -45,8 +45,7 @@ def has_connection(client: "AIOKafkaConsumer | AIOKafkaProducer | None") -> bool
     """Return whether the client has a connection to a broker.
 
     A consumer always has one while its broker is up, because it fetches or sends heartbeats. aiokafka has no public
-    name
-    for this.
+    name for this.
     """
     if client is None:
         return False

@@ -13,8 +13,7 @@ class Record:
 
     Attributes:
         arrived_unix_ms: the broker's time of arrival if the topic uses `message.timestamp.type=LogAppendTime`, else
-            None.
-            The times in headers and values come from other clocks; this one shows how wrong they are.
+            None. The times in headers and values come from other clocks; this one shows how wrong they are.
         unreadable: why the record could not be decoded; such a record has no key, value or headers.
     """
 

@@ -23,8 +23,7 @@ class StickyAssignor:
     """A sticky partition assignor. Each consumer has its own instance, which remembers that consumer's assignment.
 
     aiokafka's sticky assignor keeps this state in its class, so that all consumers of a process share it, and it needs
-    a
-    second for 3,000 partitions and 100 members.
+    a second for 3,000 partitions and 100 members.
     """
 
     name = "replyline-sticky"

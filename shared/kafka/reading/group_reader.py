@@ -96,8 +96,7 @@ class GroupReader(Reader):
         """Return the records that have arrived; an empty list after the timeout.
 
         Call `pop_lost()` right after this, before any other coroutine runs. Partitions lost before this call may have
-        been
-        assigned to this member again; a later commit for them applies to the new read.
+        been assigned to this member again; a later commit for them applies to the new read.
         """
         records = await self._read(timeout_ms=timeout_ms, max_records=max_records)
         self._losses.unread.clear()
@@ -284,7 +283,6 @@ def _heartbeat_ms(session_timeout_ms: int) -> int:
     """Return the interval between heartbeats.
 
     A member learns of a rebalance from the answer to its heartbeat, and reading resumes when the last member has
-    rejoined,
-    so a short interval shortens rebalances.
+    rejoined, so a short interval shortens rebalances.
     """
     return min(session_timeout_ms // 4, max(_LEAST_HEARTBEAT_MS, session_timeout_ms // _HEARTBEATS))

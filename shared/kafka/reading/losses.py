@@ -21,8 +21,7 @@ class Membership(NamedTuple):
         """Return whether the group removed this member.
 
         While a group is empty, Kafka accepts a commit from a removed member even if another member has committed a
-        later
-        offset.
+        later offset.
         """
         return self.generation < 0
 

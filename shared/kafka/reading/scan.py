@@ -25,8 +25,7 @@ async def offsets_since(
     """Return each partition's offset of the first record with a timestamp at or after `since_unix_ms`.
 
     It is the partition's end if there is no such record or `since_unix_ms` is None, and its beginning if the broker
-    does
-    not support timestamps (as librdkafka's mock broker).
+    does not support timestamps (as librdkafka's mock broker).
 
     Raises:
         KafkaError: Kafka does not answer.

@@ -95,8 +95,7 @@ class HandedOver:
         """Return the records before the undecodable one, and a placeholder for it.
 
         The placeholder has no key, value or headers; `unreadable` says why. If the broker is too slow the result is
-        empty, and
-        the next read tries again.
+        empty, and the next read tries again.
         """
         partition, _ = _unreadable(consumer)
         await self._rewind(consumer)

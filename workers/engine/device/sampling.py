@@ -1,13 +1,12 @@
 """Draw a token from a part of a row, if that is certain to be the token of the whole row. Pure.
 
-`workers.engine.sampling` defines the token. For a row that samples, the device sums the weights
-exp((logit - peak) / temperature) of every `BLOCK_TOKENS` ids in float32. A draw from the whole vocabulary is ordered by
-id: the sums show in which block it ends, and that block's logits at which token. A draw from a nucleus is ordered by
-weight: it ends among the `NUM_CANDIDATES` largest logits if they hold `top_p` of the total.
+`workers.engine.sampling` defines the token. For a row that samples, the device sums the weights exp((logit - peak) /
+temperature) of every `BLOCK_TOKENS` ids in float32. A draw from the whole vocabulary is ordered by id: the sums show in
+which block it ends, and that block's logits at which token. A draw from a nucleus is ordered by weight: it ends among
+the `NUM_CANDIDATES` largest logits if they hold `top_p` of the total.
 
 The sums are known up to `_TOLERANCE` of their total. If more than one token is possible within that, there is no
-result,
-and the caller reads the whole row.
+result, and the caller reads the whole row.
 """
 
 from typing import Final

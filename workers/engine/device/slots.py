@@ -1,10 +1,8 @@
 """The memory layout of the slots' KV on the device, and of the rows of a decode step. Pure.
 
 All slots are one array `[layers, 2, slots, kv heads, capacity, head dim]` that never moves. A layer's keys (or values)
-of
-consecutive slots are contiguous, so a program gets the first n slots, or those from slot s, as its `past_key.{layer}`
-at
-one address: base + s * `slot_bytes`.
+of consecutive slots are contiguous, so a program gets the first n slots, or those from slot s, as its
+`past_key.{layer}` at one address: base + s * `slot_bytes`.
 """
 
 from collections.abc import Iterator
@@ -24,8 +22,7 @@ def slot_capacity(max_length: int, max_positions: int) -> int:
     """Return the capacity of a slot in tokens: `max_length` plus one, rounded up, at most the model's positions.
 
     A decode step is padded to the next batch size. The padding's rows are real slots whose sequences must not change,
-    so
-    their token is written to a slot's last position, `capacity - 1`, which no sequence attends to.
+    so their token is written to a slot's last position, `capacity - 1`, which no sequence attends to.
     """
     rounded = -(-(max_length + 1) // _ROWS_MULTIPLE) * _ROWS_MULTIPLE
     return min(rounded, max_positions)

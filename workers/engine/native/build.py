@@ -116,8 +116,7 @@ KERNELS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
 
 class Built(Struct, frozen=True, kw_only=True):
     """A compiled library: its kernels, the fastest first, its compiler, and the kernels that the compiler does not
-    support, with
-    its messages.
+    support, with its messages.
     """
 
     sha256: str

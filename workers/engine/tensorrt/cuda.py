@@ -177,8 +177,7 @@ class CudaDevice:
     """The first GPU that the process sees (`CUDA_VISIBLE_DEVICES`).
 
     With `layer_time`, TensorRT reports each layer's duration once its work has ended; nothing is recorded then, because
-    a
-    CUDA graph has no layers.
+    a CUDA graph has no layers.
     """
 
     def __init__(self, library: Any, layer_time: LayerTime | None = None) -> None:

@@ -1,9 +1,8 @@
 """The GPU engine: the graph of `workers.graph.tensorrt`, built by TensorRT, on slots that never move.
 
 A decode step has one of a few batch sizes (1, 2, 4, … slots). Each has its own execution with inputs, outputs, copies
-and
-KV at fixed addresses, so that a whole step is recorded once and then launched as one CUDA graph; a prefill can have any
-shape and is enqueued directly.
+and KV at fixed addresses, so that a whole step is recorded once and then launched as one CUDA graph; a prefill can have
+any shape and is enqueued directly.
 
 All code that needs a GPU is behind `Device`, so that this file runs anywhere.
 """

@@ -1,6 +1,5 @@
 """Load a TensorRT engine from the settings and a model's folder: probe, memory plan, plans (cached or built),
-device.
-"""
+device."""
 
 import hashlib
 from collections.abc import Callable

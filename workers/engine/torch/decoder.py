@@ -1,8 +1,7 @@
 """The decoder of `workers/graph/decoder.py` in torch: Llama 1 to 3.x, Qwen2, Qwen2.5, Qwen3.
 
 Products, KV and attention use the weights' own type; residual stream, norms, rotations and logits are float32, as in
-the
-graph for TensorRT. KV is one array `[layers, 2, slots, kv heads, capacity, head dim]`.
+the graph for TensorRT. KV is one array `[layers, 2, slots, kv heads, capacity, head dim]`.
 """
 
 from collections.abc import Callable
@@ -25,8 +24,7 @@ Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 @dataclass(frozen=True, slots=True)
 class TorchDecoder:
     """The decoder. `cosines` and `sines` `[capacity, 1, head dim]` rotate a head by position; the first half of `sines`
-    is
-    negative.
+    is negative.
     """
 
     architecture: Architecture

@@ -2,12 +2,10 @@
 
 A decode step has one of a few shapes: 1, 2, 4, … rows, with attention over 256, 512, … positions
 (`workers/engine/torch/slots.py`). On a GPU each shape is recorded as a CUDA graph while loading, with inputs, outputs
-and
-KV at fixed addresses; a prefill can have any shape and is enqueued directly. On a CPU there are no graphs.
+and KV at fixed addresses; a prefill can have any shape and is enqueued directly. On a CPU there are no graphs.
 
 The rest is shared with the TensorRT engine: KV copies on a separate stream (`device/kv.py`), and tokens from logits
-with
-little copying (`device/tokens.py`), here on torch's memory and streams (`torch/device.py`).
+with little copying (`device/tokens.py`), here on torch's memory and streams (`torch/device.py`).
 """
 
 from collections.abc import Sequence
@@ -51,8 +49,7 @@ class TorchEngine:
     """`Engine` of `weights` on `device`, in the manifest's precision.
 
     All memory besides the weights is allocated at the start: KV, buffers, and on a GPU the graphs and the workspace of
-    the
-    largest prefill, `max_prefill_rows` of `prefill_tokens` each, which torch keeps.
+    the largest prefill, `max_prefill_rows` of `prefill_tokens` each, which torch keeps.
 
     Raises:
         EngineError: the device fails.

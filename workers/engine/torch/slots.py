@@ -22,8 +22,7 @@ def spans_for(capacity: int) -> tuple[int, ...]:
     """Return the numbers of positions that a decode step may read: 256, 512, 1,024, …, and whole slots.
 
     Attention reads up to the longest row of a step, rounded up to one of these, and masks what is after each row's end:
-    at
-    most twice what is needed, with few enough shapes to record each as a graph.
+    at most twice what is needed, with few enough shapes to record each as a graph.
     """
     spans = []
     span = _SHORTEST_SPAN

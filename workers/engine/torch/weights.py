@@ -1,8 +1,7 @@
 """Read a decoder's weights for torch from a prepared folder of any engine.
 
 The graph has every tensor's name and position in the data file (`workers/graph/eight_bit/builder.py`), so torch can
-read
-folders for ONNX Runtime and TensorRT, except those in the CPU's 8 bits. An 8-bit MLP is in the format of
+read folders for ONNX Runtime and TensorRT, except those in the CPU's 8 bits. An 8-bit MLP is in the format of
 `workers/graph/eight_bit/qdq.py`.
 """
 

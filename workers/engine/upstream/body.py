@@ -46,8 +46,7 @@ def chat_body(
     """Return the body as JSON.
 
     `priority` (vLLM; the lowest is first) is left out if None. So is a `top_p` that has no effect, since TGI rejects 1
-    and
-    other servers reject 0.
+    and other servers reject 0.
     """
     greedy = sampling.temperature == 0 or sampling.top_p == 0
     return msgspec.json.encode(

@@ -2,17 +2,14 @@
 
 Each upstream has a breaker. Closed: it serves. Open, after a failure that the next request would have too: nothing is
 sent until a wait is over, which doubles each time, and a probe is answered. Half-open: one request at a time, until
-text
-arrives.
+text arrives.
 
 A failure that a customer's text may cause opens no breaker, however often it occurs: after several in a row the
-upstream
-gets a request with the shop's own text, and is opened if it does not answer that.
+upstream gets a request with the shop's own text, and is opened if it does not answer that.
 
 Slow is not failed. A request without any text counts against an upstream only if no other request got text from it in
 the same time; then it is probed, and opened immediately if it does not answer. An upstream that rejects a request as
-busy
-while it computes others of ours has only that many places; answers in all of them add one back.
+busy while it computes others of ours has only that many places; answers in all of them add one back.
 
 A conversation stays with one upstream, whose prefix cache has its earlier turns, while there is a place: addresses are
 ranked by a hash of conversation and address (rendezvous hashing: Thaler and Ravishankar, IEEE/ACM ToN 6, 1998).

@@ -2,8 +2,7 @@
 
 Server-sent events as OpenAI-compatible servers send them: lines of `data:`, then `[DONE]`. A JSON document may take
 several lines, or have no `data:`, if the answer is not a stream. An answer is complete only with a finish reason that
-is
-known to mean that; `[DONE]` alone is not enough.
+is known to mean that; `[DONE]` alone is not enough.
 """
 
 import re

@@ -38,8 +38,7 @@ def refused_field(said: bytes, asked: bytes = b"", *, among: Collection[str] = t
     """Return the field that a rejection concerns.
 
     It is the error's own `param` or `loc`, else the first field that its message names; `PLAIN` if there is none. A
-    server
-    may repeat the request, so the customer's text and our own request do not count.
+    server may repeat the request, so the customer's text and our own request do not count.
 
     Args:
         said: the response's body, or its beginning.

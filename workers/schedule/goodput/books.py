@@ -113,8 +113,7 @@ class Books:
     """The accounts of classes and tenants.
 
     The classes' accounts exclude requests whose client set an earlier deadline than the shop promises: not serving
-    those is
-    no sign of a shortage.
+    those is no sign of a shortage.
     """
 
     def __init__(self) -> None:

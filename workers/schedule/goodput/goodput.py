@@ -1,10 +1,8 @@
 """The policy that maximises answers within their deadlines.
 
 It keeps requests by value for cost, serves them by deadline, and gives up the others immediately. The queue is sorted
-by
-latest start; `plan.py` decides which requests stay in it, `bars.py` which ones enter it, `rows.py` how many run
-together.
-A running request loses its slot only if it cannot meet its deadline and another one waits for the slot.
+by latest start; `plan.py` decides which requests stay in it, `bars.py` which ones enter it, `rows.py` how many run
+together. A running request loses its slot only if it cannot meet its deadline and another one waits for the slot.
 """
 
 from collections.abc import Collection
@@ -255,8 +253,7 @@ def lost(
     """Return the rows that lose their slot if another request waits for it.
 
     They cannot meet their deadline even with a short end and without further prompts in between. Rows in `tried` are
-    bets,
-    and lose their slot unless they are likely to meet it.
+    bets, and lose their slot unless they are likely to meet it.
     """
     if not rows:
         return []

@@ -1,6 +1,5 @@
 """Decide which of the waiting requests are kept: the rule of Moore and Hodgson (J. M. Moore, Management Science 15,
-1968)
-applied to slots.
+1968) applied to slots.
 
 The waiting requests are planned in the order of their latest starts, on the slots as they become free. If one would
 start too late, the planned requests with the highest cost for their value are given up until it would not. On one
@@ -30,8 +29,8 @@ class Reserve:
     """Slots reserved for the bucket `long`, which may use others too.
 
     Without a reserve many short requests fill every slot, and a long one, whose latest start is early, finds none.
-    Other
-    requests plan and start as if there were fewer slots, by the number of reserved ones that no long request holds.
+    Other requests plan and start as if there were fewer slots, by the number of reserved ones that no long request
+    holds.
     """
 
     kept: int = 0

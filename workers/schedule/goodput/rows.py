@@ -1,12 +1,10 @@
 """Decide how many rows run together: at most as many as let the answers of every class end in time.
 
 A step takes longer with more rows. If a class's long answers would miss their deadline in a full batch, meeting one
-would
-be luck. So under load not all slots are used, as far as that costs little throughput.
+would be luck. So under load not all slots are used, as far as that costs little throughput.
 
 An answer whose first text is held back also takes longer to show it with more rows. If fewer answers are planned to
-show
-it in time, more rows may run; the number of rows is chosen to show the most first texts in time.
+show it in time, more rows may run; the number of rows is chosen to show the most first texts in time.
 """
 
 from typing import Final
