@@ -281,7 +281,7 @@ class GatewayProcess:
         self._tasks.start(self._redis.history.await_first_answer(), "redis")
         self._tasks.start(kafka.watch.run(), "outages")
         await kafka.replies.start()
-        kafka.watch.first_connected()
+        kafka.watch.start_logging_outages()
         self._tasks.start(consume_replies(kafka.replies, self._serving.receiving.receive_replies), "replies")
         self._tasks.start(read_reports(kafka.reports, self._admission_gate.update_worker), "reports")
         await kafka.erasures.start()

@@ -225,7 +225,7 @@ class WorkerProcess:
         self._tasks.start(kafka.watch.run(), "outages")
         await kafka.producer.start()
         await kafka.erasures.start(since_unix_ms=int(wire_unix_ms() - ERASED_FOR_S * 1_000))
-        kafka.watch.first_connected()
+        kafka.watch.start_logging_outages()
         await _await_topics(self._settings, kafka.producer)
         self._tasks.start(kafka.versions.watch(self._versions_changed), "versions")
         self._tasks.start(kafka.copies.watch(), "copies")

@@ -94,7 +94,7 @@ class Jwks:
         try:
             keys = await self._read_in_time(self.timeout_s)
         except KeysUnreadable as error:
-            self._issuer.down(str(error), source=self.source, keys=len(self.gate.keys.keys))
+            self._issuer.mark_down(str(error), source=self.source, keys=len(self.gate.keys.keys))
             self.gate.keys = replace(self.gate.keys, complete=False)
         else:
             self._keep(keys)
@@ -122,7 +122,7 @@ class Jwks:
         known = self.gate.keys
         self.gate.keys = KeySet((*self.own_keys, *keys))
         self._read_unix_ms = now_unix_ms()
-        self._issuer.up()
+        self._issuer.mark_up()
         if len(known.keys) != len(self.gate.keys.keys):
             log.info("jwks_read", source=self.source, keys=len(keys))
 

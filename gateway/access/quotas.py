@@ -40,7 +40,7 @@ class Quotas:
 
     def __init__(self, tariff: Tariff, redis: RedisSettings) -> None:
         self._tariff = tariff
-        self._calls = RedisCalls(redis, tells=False)
+        self._calls = RedisCalls(redis, logs_outages=False)
         self._local = LocalQuota()
         self._redis = RedisClient(redis, timeout_ms=redis.timeout_ms)
         self._take = self._redis.script(_TAKE)

@@ -64,6 +64,6 @@ class DemandPublisher:
         try:
             await self.producer.publish(record)
         except (BrokerUnavailable, ProtocolError) as error:
-            self._reports.down(str(error), action="the autoscaler keeps its last decision")
+            self._reports.mark_down(str(error), action="the autoscaler keeps its last decision")
         else:
-            self._reports.up()
+            self._reports.mark_up()

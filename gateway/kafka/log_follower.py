@@ -127,7 +127,7 @@ class LogFollower:
                         catching_up = []
                     await asyncio.sleep(0)  # a read of records that were fetched already does not yield to other tasks
                 except BrokerUnavailable as error:
-                    outage.still(str(error), monotonic_s())
+                    outage.report_down(str(error), monotonic_s())
                     await asyncio.sleep(_RETRY_S)
         finally:
             if self._followed.get(partition) is followed:

@@ -41,7 +41,7 @@ class Leadership:
             try:
                 await turn()
             except BrokerUnavailable as error:
-                outage.still(str(error), monotonic_s())
+                outage.report_down(str(error), monotonic_s())
                 await asyncio.sleep(_RETRY_S)
 
     async def leads(self) -> bool | None:

@@ -105,7 +105,7 @@ class History:
         """
         self._settings = settings
         self._journal_of = journal_of
-        self._calls = RedisCalls(settings, tells=True)
+        self._calls = RedisCalls(settings, logs_outages=True)
         self._redis = RedisClient(settings, timeout_ms=settings.timeout_ms)
         self._writing = TurnWriting(
             lambda session, turn, journal: self.append(session, turn, journal=journal),
@@ -116,7 +116,7 @@ class History:
         self._append = self._redis.script(_APPEND)
         self._take = self._redis.script(_TAKE)
         self._erase = self._redis.script(_ERASE_HERE if journal_of is None else _ERASE_AT_EDGE)
-        self._kv_calls = RedisCalls(settings, tells=False)
+        self._kv_calls = RedisCalls(settings, logs_outages=False)
         self._kv = None if kv is None else RedisClient(kv, timeout_ms=settings.timeout_ms)
 
     def missing(self) -> str | None:

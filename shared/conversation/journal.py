@@ -111,7 +111,7 @@ class Journal:
     """The edge's end of it; to be closed. Methods raise `StoreUnavailable`."""
 
     def __init__(self, settings: RedisSettings) -> None:
-        self._calls = RedisCalls(settings, tells=False)
+        self._calls = RedisCalls(settings, logs_outages=False)
         self._redis = RedisClient(settings, timeout_ms=settings.timeout_ms)
         self._drop = self._redis.script(_DROP)
         self._drop_turns = self._redis.script(_DROP_TURNS)

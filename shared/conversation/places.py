@@ -65,7 +65,7 @@ class Places:
 
     def __init__(self, settings: RedisSettings) -> None:
         self._kept_s = settings.history_ttl_s
-        self._calls = RedisCalls(settings, tells=False)
+        self._calls = RedisCalls(settings, logs_outages=False)
         self._redis = RedisClient(settings, timeout_ms=settings.timeout_ms)
         self._claim = self._redis.script(_CLAIM)
         self._release = self._redis.script(_RELEASE)

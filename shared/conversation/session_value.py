@@ -48,7 +48,7 @@ class SessionValue:
     def __init__(self, settings: RedisSettings, what: SessionPart) -> None:
         """Create the client for one part of a session's keys; `History.delete` erases it with the others."""
         self._what = what
-        self._calls = RedisCalls(settings, tells=False)
+        self._calls = RedisCalls(settings, logs_outages=False)
         self._redis = RedisClient(settings, timeout_ms=settings.timeout_ms)
         self._put = self._redis.script(_PUT)
         self._remove = self._redis.script(_REMOVE)

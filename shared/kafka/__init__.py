@@ -7,7 +7,7 @@ from shared.kafka.broker.administration import (
     grow_topics,
     more_partitions_command,
 )
-from shared.kafka.broker.connection import take_for_broken
+from shared.kafka.broker.connection import patch_closed_transports
 from shared.kafka.broker.records import Outgoing, Record
 from shared.kafka.broker.refusals import broker_addresses, why_unreachable
 from shared.kafka.layout import Copies, await_lane, await_layout
@@ -43,4 +43,4 @@ __all__ = [
     "why_unreachable",
 ]
 
-take_for_broken()
+patch_closed_transports()

@@ -29,7 +29,7 @@ class KafkaWatch:
         """Return whether an outage has been logged."""
         return self._kafka.cause is not None
 
-    def first_connected(self) -> None:
+    def start_logging_outages(self) -> None:
         """Log outages after this call. Before it, the callers that make the first connection log them."""
         self._was_connected = True
 
@@ -39,11 +39,11 @@ class KafkaWatch:
         while True:
             await asyncio.sleep(_POLL_S)
             if self._connected():
-                self._kafka.up()
+                self._kafka.mark_up()
                 polls, self.why = 0, self._absent
                 continue
             if polls % _POLLS_BETWEEN_LOOKS == 0:
                 self.why = await why_unreachable(self._settings) or self._absent
             polls += 1
             if self._was_connected:
-                self._kafka.down(self.why, action="retrying")
+                self._kafka.mark_down(self.why, action="retrying")

@@ -79,7 +79,7 @@ class Commits:
         ready = self._offsets.committable() | {
             partition: position
             for partition, position in self._offsets.positions.items()
-            if partition in notes and notes[partition] != self._deliveries.standing(partition)
+            if partition in notes and notes[partition] != self._deliveries.acknowledged(partition)
         }
         positions = {each: position for each, position in ready.items() if each in notes}
         done = await self._committed(positions, notes) and learnt
@@ -90,7 +90,7 @@ class Commits:
 
         This process is alive, so its unfinished deliveries do not count as fatal, except those of the `suspects`.
         """
-        self._offsets.moving()
+        self._offsets.begin_rebalance()
         await self._learn()
         notes = self._notes(suspects)
         positions = {each: position for each, position in self._offsets.positions.items() if each in notes}
@@ -116,10 +116,10 @@ class Commits:
             if not self._deliveries.knows(partition):
                 continue
             if suspects is None:
-                notes[partition] = self._deliveries.note(partition, position)
+                notes[partition] = self._deliveries.commit_metadata(partition, position)
             else:
                 here = {offset for place, offset in suspects if place == partition}
-                notes[partition] = self._deliveries.parting_note(partition, position, here)
+                notes[partition] = self._deliveries.final_commit_metadata(partition, position, here)
         return notes
 
     async def _committed(self, positions: dict[Partition, int], notes: dict[Partition, Note]) -> bool:
@@ -132,7 +132,7 @@ class Commits:
         if committed:
             self._offsets.committed(positions)
             for partition in positions:
-                self._deliveries.stands(partition, notes[partition])
+                self._deliveries.mark_acknowledged(partition, notes[partition])
         else:
             metrics.kafka_refused.labels("commit").inc()
         return committed

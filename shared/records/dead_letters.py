@@ -65,7 +65,7 @@ class DeadLetters:
             except (ProtocolError, TypeError, ValueError):  # too large, or headers that aiokafka does not accept
                 await self.producer.publish(letter_of(self.topics, record, error, source=self.source, whole=False))
         except (BrokerUnavailable, ProtocolError) as failure:
-            self._outage.still(str(failure), monotonic_s())
+            self._outage.report_down(str(failure), monotonic_s())
             return False
         except Exception as fault:  # noqa: BLE001 - counted and logged; the letter is written again
             caught("record", fault, origin=origin_of(record))

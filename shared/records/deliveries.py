@@ -187,11 +187,11 @@ class Deliveries:
         """Mark a delivery as completed without harm. Earlier counts remain until the commit has passed the record."""
         tenure = self._tenures.get(partition)
         if tenure is not None:
-            self.survived(partition, offset)
+            self.mark_harmless(partition, offset)
             tenure.begun.discard(offset)
             tenure.harmless.discard(offset)
 
-    def survived(self, partition: Partition, offset: int) -> None:
+    def mark_harmless(self, partition: Partition, offset: int) -> None:
         """Mark a record that can no longer kill the process, though it is not done: others may start if it was
         processed alone."""
         if (tenure := self._tenures.get(partition)) is not None:
@@ -208,7 +208,7 @@ class Deliveries:
 
     # --- commit metadata
 
-    def note(self, partition: Partition, position: int) -> Note:
+    def commit_metadata(self, partition: Partition, position: int) -> Note:
         """Return the metadata to commit at this position while reading continues.
 
         Records without a fatal delivery are left out; if this process dies, the next reader assumes one delivery for
@@ -219,7 +219,7 @@ class Deliveries:
         begun = {offset: Count(count.deliveries + 1, fatal=True) for offset, count in counts.items() if count.fatal}
         return tenure.note(position, begun, held=tenure.held)
 
-    def parting_note(self, partition: Partition, position: int, suspects: Collection[int] = ()) -> Note:
+    def final_commit_metadata(self, partition: Partition, position: int, suspects: Collection[int] = ()) -> Note:
         """Return the metadata to commit when this reader gives up the partition alive.
 
         Args:
@@ -235,11 +235,11 @@ class Deliveries:
         }
         return tenure.note(position, begun, held=False)
 
-    def stands(self, partition: Partition, note: Note) -> None:
+    def mark_acknowledged(self, partition: Partition, note: Note) -> None:
         """Remember the metadata that Kafka has acknowledged."""
         tenure = self._tenures.get(partition)
         if tenure is not None:
             tenure.standing = note
 
-    def standing(self, partition: Partition) -> Note:
+    def acknowledged(self, partition: Partition) -> Note:
         return self._tenures[partition].standing

@@ -100,7 +100,7 @@ class OffsetTracker:
     def committed(self, offsets: dict[Partition, int]) -> None:
         self._committed.update(offsets)
 
-    def moving(self) -> None:
+    def begin_rebalance(self) -> None:
         """Remember the committed offsets at the start of a rebalance; partitions assigned back are read again from
         there."""
         for partition, window in self._windows.items():

@@ -93,7 +93,7 @@ class RecordProcessor:
         task = asyncio.current_task()
         if task in self.busy and len(self.tasks) - len(self.busy) < _MOST_ASIDE:
             del self.busy[task]  # a record that waits here for Kafka does not use one of the slots for handling
-        self.offsets.deliveries.survived(*record.origin)
+        self.offsets.deliveries.mark_harmless(*record.origin)
         await asyncio.gather(self._publish_error(record, error, request), self.letters.put(record, error))
         self.offsets.done(*record.origin)
 

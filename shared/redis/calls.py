@@ -27,12 +27,12 @@ class RedisCalls:
 
     Args:
         settings: the time limit of a call.
-        tells: log outages. Only one client of a process does.
+        logs_outages: log outages. Only one client of a process does.
     """
 
-    def __init__(self, settings: RedisSettings, *, tells: bool) -> None:
+    def __init__(self, settings: RedisSettings, *, logs_outages: bool) -> None:
         self._settings = settings
-        self._redis = Availability("redis", tells)
+        self._redis = Availability("redis", logs_outages)
         self._told_full_s = float("-inf")
         self.seen = False
         """True once Redis has answered this process."""
@@ -60,13 +60,13 @@ class RedisCalls:
             value = await _within(call, self._settings.timeout_ms / 1_000)
         except (RedisError, OSError, TimeoutError) as error:
             if is_full(error):  # Redis is up, and can be read
-                if self._redis.tells and now_s >= self._told_full_s + _TOLD_FULL_S:
+                if self._redis.logs_outages and now_s >= self._told_full_s + _TOLD_FULL_S:
                     self._told_full_s = now_s
                     log.warning("redis_full", cause=cause_of(error), action="raise Redis's maxmemory")
                 raise StoreUnavailable(f"Redis: {error!r}") from error
-            self._redis.down(cause_of(error), retry_at_s=now_s + RETRY_AFTER_S)
+            self._redis.mark_down(cause_of(error), retry_at_s=now_s + RETRY_AFTER_S)
             raise StoreUnavailable(f"Redis: {error!r}") from error
-        self._redis.up()
+        self._redis.mark_up()
         self.seen = True
         return value
 

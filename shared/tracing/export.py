@@ -103,7 +103,7 @@ class TraceExporter(Generic[Facts]):
                 log.exception("traces_failed")
                 continue
             if taken:
-                self._store.up()
+                self._store.mark_up()
             else:
                 self._refused(len(batch))
 
@@ -112,4 +112,4 @@ class TraceExporter(Generic[Facts]):
             num_traces += len(self._facts)
             self._facts.clear()
         metrics.traces_dropped.labels("store").inc(num_traces)
-        self._store.down(f"{self.endpoint} cannot be reached or takes no traces", action="requests are served")
+        self._store.mark_down(f"{self.endpoint} cannot be reached or takes no traces", action="requests are served")

@@ -60,7 +60,7 @@ class VersionsLog:
             try:
                 await self.start()
             except BrokerUnavailable as error:
-                outage.still(str(error), monotonic_s())
+                outage.report_down(str(error), monotonic_s())
                 await self.reader.stop()
                 await asyncio.sleep(_RETRY_S)
             else:

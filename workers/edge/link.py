@@ -63,7 +63,7 @@ class Link:
 
     def lost(self, cause: str) -> None:
         """Note that the centre does not answer, until it does."""
-        self._centre.down(cause, action="this edge answers by itself")
+        self._centre.mark_down(cause, action="this edge answers by itself")
         self.up.clear()
         self._down.set()
         metrics.edge_cut_off.set(1)
@@ -86,7 +86,7 @@ class Link:
         asked = await self._first_answer()
         self.time.restart()
         self.back_s = monotonic_s()
-        self._centre.up()
+        self._centre.mark_up()
         self._down.clear()
         self.up.set()
         metrics.edge_cut_off.set(0)
@@ -104,7 +104,7 @@ class Link:
                     for each in done:
                         if isinstance(found := each.result(), Asked):
                             return found
-                        self._centre.down(str(found), action="this edge answers by itself")
+                        self._centre.mark_down(str(found), action="this edge answers by itself")
                         if found.answered:  # and refused: it is not the link that ails
                             until_s = monotonic_s() + self.poll_s
                 await asyncio.sleep(until_s - monotonic_s())

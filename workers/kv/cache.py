@@ -297,14 +297,14 @@ def open_cache(settings: Settings, info: EngineInfo, costs: Costs) -> KvCache:
     # everything besides its tokens that a value depends on
     layout_id = f"{info.model}/{info.revision}/{info.precision}/{layout.describe()}/{kv.precision}"
 
-    def store(*, tells: bool) -> KvStore:
+    def store(*, logs_outages: bool) -> KvStore:
         return KvStore(
             settings.redis_of_kv,
             kv,
             marks=settings.redis,
             max_value_bytes=longest,
             count_dropped=lambda reason: metrics.kv_dropped.labels(reason).inc(),
-            tells=tells,
+            logs_outages=logs_outages,
         )
 
     memory = KvMemory(max_bytes=kv.host_mib << 20, ttl_s=kv.ttl_s, disk=_open_disk(kv))
@@ -316,10 +316,10 @@ def open_cache(settings: Settings, info: EngineInfo, costs: Costs) -> KvCache:
         namer=namer,
         memory=memory,
         gate=LoadGate(probe_interval_ms=_PROBE_INTERVAL_MS),
-        store=store(tells=True),
+        store=store(logs_outages=True),
         costs=costs,
     )
-    saver = KvSaver(codec=kv.precision, namer=namer, memory=memory, store=store(tells=False))
+    saver = KvSaver(codec=kv.precision, namer=namer, memory=memory, store=store(logs_outages=False))
     return KvCache(memory=memory, loader=loader, saver=saver, costs=costs)
 
 

@@ -81,10 +81,10 @@ class DiskTier:
         try:
             block.path.write_bytes(value)
         except OSError as error:
-            self._writes.down(str(error), action="KV that host memory has no room for is computed again")
+            self._writes.mark_down(str(error), action="KV that host memory has no room for is computed again")
             _unlink(block)
         else:
-            self._writes.up()
+            self._writes.mark_up()
 
     def read(self, block: StoredBlock) -> bytes | None:
         """Return a block; None if its file does not exist."""

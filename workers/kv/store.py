@@ -121,7 +121,7 @@ class KvStore:
         max_value_bytes: larger values are never fetched.
         count_dropped: called with the reason of each key or value that is deleted or skipped: wrong_type, too_many,
             oversized.
-        tells: log outages; of two stores on one Redis only one does.
+        logs_outages: log outages; of two stores on one Redis only one does.
         retry_after_ms: pause after a failure.
     """
 
@@ -133,7 +133,7 @@ class KvStore:
         marks: RedisAddress,
         max_value_bytes: int,
         count_dropped: Callable[[str], None],
-        tells: bool = True,
+        logs_outages: bool = True,
         retry_after_ms: float = _RETRY_AFTER_MS,
     ) -> None:
         self._nodes = KvNodes(redis, timeout_ms=kv.timeout_ms)
@@ -142,7 +142,7 @@ class KvStore:
         self._max_value_bytes = max_value_bytes
         self._count_dropped = count_dropped
         self._retry_after_s = retry_after_ms / 1_000
-        self._redis = Availability("redis for kv", tells)
+        self._redis = Availability("redis for kv", logs_outages)
         # Redis answers but rejects writes: it is full, or a replica
         self._writes = Availability("redis for kv's writes")
         self.available = False
@@ -166,7 +166,7 @@ class KvStore:
             except StoreUnavailable:
                 return False
             self.available = True
-            self._redis.up()
+            self._redis.mark_up()
         return self.available
 
     def ask(self, session: SessionKey, shared_names: Sequence[bytes]) -> Held:
@@ -327,19 +327,19 @@ class KvStore:
                 raise StoreUnavailable(f"Redis is moving the requested keys: {refusal}") from refusal
             raise (self._refused(refusal) if writing else self._failed(refusal)) from refusal
         if writing:
-            self._writes.up()
+            self._writes.mark_up()
         return replies
 
     def _failed(self, error: Exception) -> StoreUnavailable:
         self.available = False
         cause = str(error) or "no answer in time"
-        self._redis.down(cause, retry_at_s=monotonic_s() + self._retry_after_s)
+        self._redis.mark_down(cause, retry_at_s=monotonic_s() + self._retry_after_s)
         return StoreUnavailable(f"Redis: {cause}")
 
     def _refused(self, error: Exception) -> StoreUnavailable:
         if is_demoted(error):
             self._nodes.learn()
-        self._writes.down(str(error), retry_at_s=monotonic_s() + self._retry_after_s)
+        self._writes.mark_down(str(error), retry_at_s=monotonic_s() + self._retry_after_s)
         return StoreUnavailable(f"Redis: {error}")
 
 

@@ -133,6 +133,6 @@ class CapacityPublisher:
             key, partition = self.worker_id.encode(), BROADCAST_PARTITION
             await self.producer.publish(Outgoing(self.topics.workers, value, key=key, partition=partition))
         except (BrokerUnavailable, ProtocolError) as error:
-            self._reports.down(str(error), action="the gateways admit without them")
+            self._reports.mark_down(str(error), action="the gateways admit without them")
         else:
-            self._reports.up()
+            self._reports.mark_up()

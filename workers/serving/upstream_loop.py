@@ -403,9 +403,9 @@ class UpstreamLoop:
         """Log once when an upstream becomes unavailable, and once when it is back."""
         away = self._away.setdefault(address, Availability(f"upstream {address}"))
         if not self.choice.is_open(address):
-            away.up()
+            away.mark_up()
         elif failure is not None:
-            away.down(str(failure), action="the next upstream or the FAQ answers until it is back")
+            away.mark_down(str(failure), action="the next upstream or the FAQ answers until it is back")
 
 
 def _conversation(job: Job) -> str:

@@ -249,7 +249,7 @@ class Autoscaler:
         try:
             await self.producer.publish(Outgoing(topic, value, key=pool.encode(), partition=BROADCAST_PARTITION))
         except (BrokerUnavailable, ProtocolError) as error:
-            self._outage.still(str(error), monotonic_s())
+            self._outage.report_down(str(error), monotonic_s())
 
 
 def _decoded(values: list[bytes], now_unix_ms: float) -> Iterator[ScalingRecord]:

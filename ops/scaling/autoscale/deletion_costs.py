@@ -95,9 +95,9 @@ class DeletionCosts:
                 if cost is not None:
                     self._marked[pod] = cost
         except (OSError, ValueError, httpx2.HTTPError) as error:
-            self._server.down(f"{type(error).__name__}: {error}", action="pods are ended in any order")
+            self._server.mark_down(f"{type(error).__name__}: {error}", action="pods are ended in any order")
         else:
-            self._server.up()
+            self._server.mark_up()
 
     async def _patch(self, pod: str, cost: int | None) -> None:
         """Set a pod's cost; None removes it."""

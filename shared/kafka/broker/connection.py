@@ -89,7 +89,7 @@ async def stop_consumer(consumer: AIOKafkaConsumer, *, limit_s: float) -> None:
 _WRITERS: Final = ("send", "_send_sasl_token")
 
 
-def take_for_broken() -> None:
+def patch_closed_transports() -> None:
     """Patch aiokafka so that writing to a closed transport raises `KafkaConnectionError`. Call once for each process.
 
     uvloop raises `RuntimeError` there, but aiokafka handles only `OSError` as the end of a connection: after any other

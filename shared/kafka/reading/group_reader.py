@@ -65,7 +65,7 @@ class GroupReader(Reader):
         self.topics = topics
         self._group = group
         self._instance_id = instance_id
-        self._losses = Losses(self._handed, self._membership)
+        self._losses = Losses(self._positions, self._membership)
         self._resting = False
 
     async def start(self, parting: Parting) -> None:
@@ -113,7 +113,7 @@ class GroupReader(Reader):
         subscription = consumer._subscription.subscription  # noqa: SLF001
         held = subscription.assignment if subscription is not None else None
         if held is not None:
-            self._handed.note_passed(held)
+            self._positions.note_passed(held)
             if not all(held.state_value(each).has_valid_position for each in held.tps):
                 consumer._client.force_metadata_update()  # noqa: SLF001
 
@@ -144,7 +144,7 @@ class GroupReader(Reader):
 
     def pop_passed(self) -> dict[tuple[str, int], int]:
         """Return the partitions whose log advanced without a record since the last call, each with its next offset."""
-        return self._handed.pop_passed()
+        return self._positions.pop_passed()
 
     def pop_revoked(self) -> list[tuple[str, int]]:
         """Return and clear the partitions that a rebalance revoked since the last call, including those assigned

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from aiokafka import TopicPartition
 
-from shared.kafka.reading.unreadable import HandedOver
+from shared.kafka.reading.unreadable import FetchPositions
 from shared.telemetry import metrics
 
 
@@ -44,8 +44,8 @@ class Losses:
         committing: the commit under way. A rebalance cancels it, because aiokafka would retry it in the new generation.
     """
 
-    def __init__(self, handed: HandedOver, membership: Callable[[], Membership | None]) -> None:
-        self._handed = handed
+    def __init__(self, handed: FetchPositions, membership: Callable[[], Membership | None]) -> None:
+        self._positions = handed
         self._membership = membership
         self._away: list[tuple[str, int]] = []  # revoked in the current rebalance
         self.since: Membership | None = None
@@ -62,7 +62,7 @@ class Losses:
         self._away += taken
         self.revoked += taken
         for partition in revoked:
-            self._handed.forget(partition)
+            self._positions.forget(partition)
 
     def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
         metrics.rebalances.inc()

@@ -21,7 +21,7 @@ from shared.kafka.broker.records import Record
 from shared.kafka.broker.refusals import unauthorized
 from shared.kafka.reading.fetch_sessions import fetch_by_sessions
 from shared.kafka.reading.scan import offsets_since
-from shared.kafka.reading.unreadable import HandedOver
+from shared.kafka.reading.unreadable import FetchPositions
 from shared.process.clock import monotonic_s
 from shared.settings.kafka import KafkaSettings
 from shared.telemetry.availability import Availability
@@ -43,7 +43,7 @@ class Reader:
         self._source = source
         self._unhurried = unhurried
         self._consumer: AIOKafkaConsumer | None = None
-        self._handed = HandedOver()
+        self._positions = FetchPositions()
 
     @property
     def connected(self) -> bool:
@@ -73,7 +73,7 @@ class Reader:
             BrokerUnavailable: the broker is not reachable.
         """
         try:
-            return await self._handed.read(
+            return await self._positions.read(
                 self._started,
                 timeout_ms=timeout_ms,
                 max_records=max_records,
@@ -127,7 +127,7 @@ class PartitionReader(Reader):
             consumer.resume(*assigned)
             for partition, begin in begins.items():
                 consumer.seek(partition, begin)
-                self._handed.begin(partition, begin)
+                self._positions.begin(partition, begin)
         except BaseException:
             await stop_consumer(consumer, limit_s=self._settings.request_timeout_ms / 1_000)
             raise
@@ -174,11 +174,11 @@ class PartitionReader(Reader):
             raise BrokerUnavailable(f"cannot find the offsets of {self._topic} at a time: {error!r}") from error
         consumer.assign(sorted(wanted))
         for partition in before - wanted:
-            self._handed.forget(partition)
+            self._positions.forget(partition)
         for partition, begin in begins.items():
-            self._handed.begin(partition, begin)
+            self._positions.begin(partition, begin)
         for partition in wanted:  # no await here, so no partition is read before all have been positioned
-            consumer.seek(partition, self._handed.next_offset(partition))
+            consumer.seek(partition, self._positions.next_offset(partition))
 
     async def read(self, *, timeout_ms: int = 500, max_records: int | None = None) -> list[Record]:
         """Return the records that have arrived; an empty list after the timeout."""
@@ -189,7 +189,7 @@ class PartitionReader(Reader):
 
     def next_offset(self, partition: int) -> int | None:
         """Return the offset of the next record to read; None before `start`."""
-        return self._handed.next_offset(TopicPartition(self._topic, partition))
+        return self._positions.next_offset(TopicPartition(self._topic, partition))
 
 
 class LogReader(Reader):
@@ -213,7 +213,7 @@ class LogReader(Reader):
 
     def seek(self, offset: int) -> None:
         self._started.seek(self._place, offset)
-        self._handed.begin(self._place, offset)
+        self._positions.begin(self._place, offset)
 
     async def end(self) -> int:
         """Return the offset that the next written record will get.
@@ -253,7 +253,7 @@ async def read_on(
         try:
             records = await read()
         except BrokerUnavailable as error:
-            outage.still(str(error), monotonic_s())
+            outage.report_down(str(error), monotonic_s())
             await asyncio.sleep(_RETRY_S)
             continue
         handle(records)

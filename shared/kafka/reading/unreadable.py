@@ -18,7 +18,7 @@ from shared.kafka.broker.records import Record, record_of
 _WHY: Final = "the name of a header, in this record or earlier in the same batch, is not UTF-8; write UTF-8"
 
 
-class HandedOver:
+class FetchPositions:
     """Fetches records, and remembers the next offset of each partition that its reader has not received yet."""
 
     def __init__(self) -> None:

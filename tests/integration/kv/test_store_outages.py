@@ -164,7 +164,7 @@ def test_a_server_that_is_no_redis_is_unavailable_and_raises_nothing_else(make_b
         assert not store.available
         with pytest.raises(StoreUnavailable):
             store.ask(bench.session, [])
-        store._redis.up()
+        store._redis.mark_up()
         server.settimeout(5)
         server.accept()[0].close()  # the first probe's connection
 

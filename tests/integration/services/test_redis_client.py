@@ -68,7 +68,7 @@ async def test_closing_the_client_closes_its_connections(settings: RedisSettings
 async def test_a_call_without_a_free_connection_waits_up_to_its_callers_limit(
     settings: RedisSettings,
 ) -> None:
-    nodes, calls = RedisClient(settings, timeout_ms=settings.timeout_ms), RedisCalls(settings, tells=False)
+    nodes, calls = RedisClient(settings, timeout_ms=settings.timeout_ms), RedisCalls(settings, logs_outages=False)
     may_end = asyncio.Event()
 
     async def holds_its_connection(redis: Redis) -> bool:

@@ -60,38 +60,38 @@ def test_a_first_delivery_does_not_wait_for_its_own_note() -> None:
     assert deliveries.begin(P, 7)
     assert deliveries.begin(P, 7), "it is read again while it is in progress"
     assert not deliveries.is_noted(P, 7), "the hold on the partition is not noted yet"
-    deliveries.stands(P, deliveries.note(P, 7))
+    deliveries.mark_acknowledged(P, deliveries.commit_metadata(P, 7))
     assert deliveries.is_noted(P, 7)
     assert deliveries.begin(P, 8)
     assert deliveries.is_noted(P, 8)
-    assert deliveries.note(P, 7).encode() == "1 held 0"
+    assert deliveries.commit_metadata(P, 7).encode() == "1 held 0"
 
 
 def test_records_in_the_log_of_a_dead_process_may_have_been_delivered_once() -> None:
     deliveries = taken_over(Note(held=True), end=10)
     assert [deliveries.number(P, offset) for offset in (9, 10)] == [2, 1]
     assert deliveries.begin(P, 9)
-    deliveries.stands(P, Note(held=True))
+    deliveries.mark_acknowledged(P, Note(held=True))
     assert not deliveries.is_noted(P, 9), "its own delivery is not noted"
-    deliveries.stands(P, deliveries.note(P, 3))
+    deliveries.mark_acknowledged(P, deliveries.commit_metadata(P, 3))
     assert deliveries.is_noted(P, 9)
-    assert deliveries.note(P, 3).counts == fatal(9, deliveries=2)
+    assert deliveries.commit_metadata(P, 3).counts == fatal(9, deliveries=2)
 
 
 def test_a_note_lists_records_ahead_and_leaves_out_the_default_counts() -> None:
     """The default below the floor is one delivery, with a fatal end."""
     counts = {**fatal(3, 10, 12), **fatal(2, 4, deliveries=2)}
     deliveries = taken_over(Note(floor=10, counts=counts))
-    assert deliveries.parting_note(P, 3) == Note(floor=10, counts={**fatal(4, deliveries=2), **fatal(10, 12)})
-    assert deliveries.parting_note(P, 10) == Note(counts=fatal(10, 12)), "every record below is committed"
-    assert deliveries.parting_note(P, 13) == Note()
+    assert deliveries.final_commit_metadata(P, 3) == Note(floor=10, counts={**fatal(4, deliveries=2), **fatal(10, 12)})
+    assert deliveries.final_commit_metadata(P, 10) == Note(counts=fatal(10, 12)), "every record below is committed"
+    assert deliveries.final_commit_metadata(P, 13) == Note()
 
 
 def test_a_note_that_is_full_keeps_the_highest_counts() -> None:
     deliveries = taken_over(Note(counts={4: Count(5)}))
     begun = [offset for offset in range(200) if deliveries.begin(P, offset)]
     assert len(begun) == 200
-    note = deliveries.parting_note(P, 0, suspects=[3])
+    note = deliveries.final_commit_metadata(P, 0, suspects=[3])
     assert len(note.counts) == 160
     assert (note.count(3), note.count(4)) == (Count(1, fatal=True), Count(6))
 
@@ -103,19 +103,19 @@ def test_repeated_handovers_of_a_live_process_count_no_death() -> None:
         deliveries = taken_over(note)
         assert deliveries.begin(P, 3)
         assert deliveries.number(P, 3) == 1
-        note = deliveries.parting_note(P, 3)
+        note = deliveries.final_commit_metadata(P, 3)
     assert note == Note(counts={3: Count(5)})
     deliveries = taken_over(note)
     assert deliveries.begin(P, 3)
-    assert taken_over(deliveries.note(P, 3)).number(P, 3) == 7
-    assert taken_over(deliveries.parting_note(P, 3, [3])).number(P, 3) == 7, "it hangs"
+    assert taken_over(deliveries.commit_metadata(P, 3)).number(P, 3) == 7
+    assert taken_over(deliveries.final_commit_metadata(P, 3, [3])).number(P, 3) == 7, "it hangs"
 
 
 def test_a_delivery_that_continues_at_its_old_owner_counts_once_that_process_has_ended() -> None:
     """It may still end that process, although no note covers it any more."""
     deliveries = taken_over(Note(held=True), end=10)
     assert deliveries.begin(P, 3)
-    assert taken_over(deliveries.parting_note(P, 3)).number(P, 3) == 3
+    assert taken_over(deliveries.final_commit_metadata(P, 3)).number(P, 3) == 3
 
 
 def test_few_records_that_ended_two_processes_run_at_a_time_next_to_others() -> None:
@@ -124,9 +124,9 @@ def test_few_records_that_ended_two_processes_run_at_a_time_next_to_others() -> 
     assert [deliveries.begin(P, offset) for offset in range(9)] == [True] * 8 + [False]
     assert deliveries.begin(P, 30), "one that ended at most one process"
     assert deliveries.begin(P, 50), "a record that is not suspected"
-    assert deliveries.note(P, 0).count(8).deliveries == 2, "it was never begun"
+    assert deliveries.commit_metadata(P, 0).count(8).deliveries == 2, "it was never begun"
     deliveries.done(P, 3)
-    deliveries.survived(P, 4)
+    deliveries.mark_harmless(P, 4)
     assert [deliveries.begin(P, offset) for offset in (8, 9, 10)] == [True, True, False]
 
 
@@ -137,10 +137,10 @@ def test_a_record_that_ended_three_processes_is_processed_alone() -> None:
     assert not deliveries.begin(P, 3), "one is in progress"
     assert not deliveries.begin(P, 51), "it is next in order"
     assert not deliveries.begin(P, 4)
-    deliveries.survived(P, 50)
+    deliveries.mark_harmless(P, 50)
     assert deliveries.begin(P, 3)
     assert [deliveries.begin(P, offset) for offset in (4, 51)] == [False, False]
-    assert deliveries.note(P, 3).count(3).deliveries == 4
+    assert deliveries.commit_metadata(P, 3).count(3).deliveries == 4
     deliveries.done(P, 3)
     assert deliveries.begin(P, 51)
     deliveries.done(P, 51)
@@ -148,7 +148,7 @@ def test_a_record_that_ended_three_processes_is_processed_alone() -> None:
     deliveries.lose([Q, P])  # one of them had not arrived yet
     deliveries.take_over(Q, Note(counts=fatal(1, 2, deliveries=3)).encode(), 9)
     assert deliveries.begin(Q, 1), "a lost record blocks no other"
-    deliveries.survived(Q, 1)
+    deliveries.mark_harmless(Q, 1)
     assert deliveries.begin(Q, 2), "although the first is not done"
 
 
@@ -157,11 +157,11 @@ def test_no_more_repeats_run_at_a_time_than_a_note_can_list() -> None:
     begun = [offset for offset in range(500) if deliveries.begin(P, offset)]
     assert len(begun) == 80
     assert deliveries.begin(P, 500), "a first delivery needs no entry in the note"
-    assert len(deliveries.note(P, 0).encode()) < KAFKAS_LIMIT_BYTES
+    assert len(deliveries.commit_metadata(P, 0).encode()) < KAFKAS_LIMIT_BYTES
     deliveries.done(P, 0)
     assert deliveries.begin(P, 100)
     suspects = [offset for offset in range(500, 900) if deliveries.begin(P, offset)]
-    assert len(deliveries.parting_note(P, 0, suspects).encode()) < KAFKAS_LIMIT_BYTES
+    assert len(deliveries.final_commit_metadata(P, 0, suspects).encode()) < KAFKAS_LIMIT_BYTES
 
 
 # --- any order
@@ -250,16 +250,16 @@ class World:
                 self.unseen[offset] += not self.has_died
         self.charged.update({*here, *Note.decode(self.note).counts})
         self.position = self._advanced(ended)
-        self.note = deliveries.parting_note(P, self.position).encode()
+        self.note = deliveries.final_commit_metadata(P, self.position).encode()
 
     def _advanced(self, ended: set[int]) -> int:
         return next((offset for offset in range(self.position, self.length) if offset not in ended), self.length)
 
     def _commit(self, deliveries: Deliveries, ended: set[int]) -> None:
         self.position = self._advanced(ended)
-        note = deliveries.note(P, self.position)
+        note = deliveries.commit_metadata(P, self.position)
         self.note = note.encode()
-        deliveries.stands(P, note)
+        deliveries.mark_acknowledged(P, note)
 
     def run(self) -> None:
         for _ in range(500):

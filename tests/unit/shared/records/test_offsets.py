@@ -66,7 +66,7 @@ def test_a_recreated_topic_restarts_its_offsets(first: int) -> None:
 def test_a_returned_partition_is_not_taken_as_a_new_log_after_a_later_commit() -> None:
     """The reader had looked up its start offset before that commit."""
     offsets = tracker(0, 1, 2)
-    offsets.moving()
+    offsets.begin_rebalance()
     offsets.done(P, 0)
     offsets.done(P, 1)
     offsets.committed(offsets.committable())
@@ -154,7 +154,7 @@ class Partitions(RuleBasedStateMachine):
         """Return the partition in a rebalance: it is read from the offset committed now, though a later one may follow
         until then.
         """
-        self.tracker.moving()
+        self.tracker.begin_rebalance()
         for partition in (P, Q):
             if self.log[partition]:
                 self.again.setdefault(partition, self.broker[partition])

@@ -35,7 +35,7 @@ def times(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 @pytest.fixture
 def calls() -> RedisCalls:
-    return RedisCalls(RedisSettings(), tells=False)
+    return RedisCalls(RedisSettings(), logs_outages=False)
 
 
 async def test_redis_is_not_called_for_the_configured_pause(calls: RedisCalls, times: SimpleNamespace) -> None:

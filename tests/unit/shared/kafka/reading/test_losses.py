@@ -16,7 +16,7 @@ from shared.errors import BrokerUnavailable
 from shared.kafka import GroupReader
 from shared.kafka.reading import group_reader
 from shared.kafka.reading.losses import Losses, Membership
-from shared.kafka.reading.unreadable import HandedOver
+from shared.kafka.reading.unreadable import FetchPositions
 from shared.settings.kafka import KafkaSettings
 
 P, Q, R = (TopicPartition("t", number) for number in range(3))
@@ -30,7 +30,7 @@ class Group:
     losses: Losses = field(init=False)
 
     def __post_init__(self) -> None:
-        self.losses = Losses(HandedOver(), lambda: self.member)
+        self.losses = Losses(FetchPositions(), lambda: self.member)
 
     def rebalance(self, generation: int, *assigned: TopicPartition, member_id: str = "m") -> None:
         self.member = Membership(member_id, generation)
@@ -278,7 +278,7 @@ def test_an_advance_without_a_record_is_reported_once() -> None:
     """The position moves past a transaction marker after the last record, or past an aborted transaction before the
     first.
     """
-    handed = HandedOver()
+    handed = FetchPositions()
     handed.begin(P, 4)
     handed.note_passed(of(p=4))
     assert handed.pop_passed() == {}
@@ -289,7 +289,7 @@ def test_an_advance_without_a_record_is_reported_once() -> None:
 
 
 def test_no_advance_is_reported_for_a_revoked_partition() -> None:
-    handed = HandedOver()
+    handed = FetchPositions()
     handed.note_passed(of(p=5))
     handed.forget(P)
     assert handed.pop_passed() == {}

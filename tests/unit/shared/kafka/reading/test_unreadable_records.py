@@ -13,7 +13,7 @@ from aiokafka.errors import KafkaError, NotLeaderForPartitionError, TopicAuthori
 
 from shared.errors import BrokerRefuses, BrokerUnavailable
 from shared.kafka import GroupReader, LogReader, PartitionReader, Record
-from shared.kafka.reading.unreadable import HandedOver
+from shared.kafka.reading.unreadable import FetchPositions
 from shared.settings.kafka import KafkaSettings
 
 P, Q = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -109,7 +109,7 @@ def told(records: Sequence[Record]) -> list[tuple[int, int, bytes | None]]:
     return [(record.partition, record.offset, BAD if record.unreadable else record.value) for record in records]
 
 
-async def read_all(handed: HandedOver, consumer: Consumer) -> list[tuple[int, int, bytes | None]]:
+async def read_all(handed: FetchPositions, consumer: Consumer) -> list[tuple[int, int, bytes | None]]:
     """Read until a call neither returns nor raises anything; return the records by partition and offset."""
     found: list[tuple[int, int, bytes | None]] = []
     for _ in range(20):
@@ -138,17 +138,17 @@ ALL = [(0, 0, b"p0"), (0, 1, b"p1"), (1, 0, b"q0"), (1, 1, BAD), (1, 2, b"q2")]
     ],
 )
 async def test_every_record_is_read_once_whatever_fails_while_a_bad_one_is_skipped(faults: dict[str, Any]) -> None:
-    assert await read_all(HandedOver(), Consumer(dict(LOGS), **faults)) == ALL
+    assert await read_all(FetchPositions(), Consumer(dict(LOGS), **faults)) == ALL
 
 
 async def test_new_records_do_not_hide_those_to_be_read_again() -> None:
     """The leader of one partition cannot be reached, while another partition continues."""
     consumer = Consumer(dict(LOGS), lookup_faults=[NotLeaderForPartitionError()], arrives=[b"p2"])
-    assert await read_all(HandedOver(), consumer) == sorted([*ALL, (0, 2, b"p2")])
+    assert await read_all(FetchPositions(), consumer) == sorted([*ALL, (0, 2, b"p2")])
 
 
 async def test_a_partition_revoked_while_a_record_is_skipped_restarts_at_its_committed_offset() -> None:
-    handed = HandedOver()
+    handed = FetchPositions()
     consumer = Consumer(dict(LOGS), read_faults=[None, None, NotLeaderForPartitionError()])
     with pytest.raises(NotLeaderForPartitionError):
         await handed.read(consumer, timeout_ms=1, max_records=None, limit_ms=1)  # type: ignore[arg-type]
