@@ -35,7 +35,7 @@ from workers.schedule.streams import Paces, Streams
 from workers.serving.drafts import Drafts, Progress
 from workers.serving.engine_loop import EngineLoop, StepWatch
 from workers.serving.engine_step import keep_nothing
-from workers.serving.loaded_versions import Served
+from workers.serving.loaded_versions import ServedVersion
 from workers.serving.upstream_loop import UpstreamLoop
 
 ENTRY_TOKENS: Final = 256  # maximum tokens of an FAQ entry in a prompt
@@ -70,7 +70,7 @@ def make_served(
     history: History,
     publish: Callable[[list[Progress]], None],
     changed: Callable[[], None],
-) -> Served:
+) -> ServedVersion:
     """Return a loaded model as a version that can serve.
 
     Args:
@@ -92,7 +92,7 @@ def make_served(
     preparer = _make_preparer(
         settings, revision, model, prompts=prompts, faq=faq, history=history, kv=kv, standing=loop.standing
     )
-    return Served(
+    return ServedVersion(
         revision=revision,
         model=model,
         costs=costs,

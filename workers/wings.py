@@ -22,7 +22,7 @@ from workers.edge.link_time import LinkTime
 from workers.edge.sync import FaqFiles, Sync
 from workers.intake.passing_on import PassingOn
 from workers.request.open_answers import OpenAnswers
-from workers.serving.centre import Centre
+from workers.serving.centre import CentreClient
 
 
 class EdgeWing:
@@ -53,7 +53,7 @@ class EdgeWing:
             erase=self._erase,
             forget_all=partial(history.forget_all, settings.tenant),
         )
-        self.centre = Centre(
+        self.centre = CentreClient(
             url=edge.centre,
             token=partial(read_password, edge.token_file),
             tenant=self._tenant,

@@ -11,7 +11,7 @@ from gateway.destination.breaker import Breaker
 from shared.wire.fields import Revision
 from shared.wire.lanes import CHAMPION, PASSED_ON, Lane
 from shared.wire.messages import Bucket, WorkerReport
-from shared.wire.scaling import Asked
+from shared.wire.scaling import BucketDemand
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class Demand:
 
     def asked(self) -> dict[Lane, dict[Bucket, Asked]]:
         """Return all counts in the form in which they are published."""
-        asked: dict[Lane, dict[Bucket, Asked]] = {}
+        asked: dict[Lane, dict[Bucket, BucketDemand]] = {}
         for (lane, bucket), counts in self._counts.items():
             asked.setdefault(lane, {})[bucket] = Asked(**asdict(counts))
         return asked

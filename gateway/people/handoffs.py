@@ -104,7 +104,7 @@ class Handoffs:
             reason=reason,
             language=language,
             created_unix_ms=int(wire_unix_ms()),
-            transcript=session.of("turns"),
+            transcript=session.redis_key("turns"),
             response_ids=response_ids,
         )
         try:

@@ -71,7 +71,7 @@ class Shadowing:
         if response.source not in BY_MODEL or response.reason not in _ENDED:
             return
         if len(self.sending) < _MOST_SENDING and self.admission_gate.is_calm() and not self.publisher.away():
-            live = LiveAnswer.of(entry.response_id, response)
+            live = LiveAnswer.from_outcome(entry.response_id, response)
             self.sending.start(self._send(entry, self.publisher.request(entry), live))
         else:
             metrics.shadowed.labels("dropped").inc()

@@ -7,7 +7,7 @@ from gateway.request.cursor import Place
 from gateway.request.entry import Entry, RequestTrace
 from gateway.telemetry.attainment import attainment, is_late
 from shared.tracing import conventions as names
-from shared.tracing.spans import Attribute, Event, KeepRules, Process, Span, SpanTree, Trace, Why
+from shared.tracing.spans import Attribute, Event, KeepRules, Span, SpanProcess, SpanTree, Trace, Why
 from shared.tracing.worker import add_worker_spans, clock_shift_ms, shifted, topic_attributes
 from shared.wire.outcome import Response
 
@@ -104,7 +104,7 @@ def spans_of(ended: KeptTrace) -> Trace:
     """Return the spans: root → send, admit, the time in the topic, the worker's half, the reply's way back, deliver.
     The root of an adopted answer is a child of the accepting gateway's root, and that gateway's other spans are
     omitted."""
-    tree, gateway = SpanTree(ended.trace.context), Process("gateway", ended.gateway_id)
+    tree, gateway = SpanTree(ended.trace.context), SpanProcess("gateway", ended.gateway_id)
     adopted = ended.trace.adopted
     root = tree.add(
         "response.create" if adopted is None else "response.resume",

@@ -65,7 +65,7 @@ class Tracer:
         trace = waiting.trace if waiting is not None else entry.request.trace if entry is not None else None
         if trace is None or trace.heard_unix_ms is not None:
             return
-        trace.heard_unix_ms, trace.worker = now, WorkerHalf.of(done, now, clock_ms=correction_ms())
+        trace.heard_unix_ms, trace.worker = now, WorkerHalf.from_reply(done, now, clock_ms=correction_ms())
         if waiting is not None:
             self.exporter.put(waiting)
 

@@ -262,7 +262,7 @@ def _write(source: ModelSource, about: Manifest, folder: Path, report: Progress)
 
 def _evened(source: ModelSource, progress: Callable[[float], None]) -> Evened:
     """Return the weights for the CPU's 8-bit blocks."""
-    template = ChatTemplate.of(Tokenizer(source.tokenizer), source.chat_template)
+    template = ChatTemplate.for_tokenizer(Tokenizer(source.tokenizer), source.chat_template)
     return even(source.checkpoint, calibration_texts(template, _EVENED_ENTRIES), progress)
 
 

@@ -15,7 +15,7 @@ from ops.operate.listing import duration_ms, say, show_table, unknown
 from shared.conversation.handoff_store import HandoffStore
 from shared.conversation.handoffs import Handoff, decode_handoff
 from shared.errors import ProtocolError, StoreUnavailable
-from shared.kafka import Kept, scan, tail
+from shared.kafka import TimedRecord, scan, tail
 from shared.process.clock import now_unix_ms
 from shared.settings import Settings
 
@@ -112,7 +112,7 @@ async def _resolve_one(store: HandoffStore, name: str, recorded: list[Handoff]) 
     return 0
 
 
-async def _handoffs(records: AsyncIterator[Kept]) -> AsyncIterator[Handoff]:
+async def _handoffs(records: AsyncIterator[TimedRecord]) -> AsyncIterator[Handoff]:
     """Yield the hand-offs in the order of their records, each id once: delivery is at least once. Other records are
     skipped."""
     seen: set[str] = set()

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from shared.kafka import Kept, Outgoing
+from shared.kafka import Outgoing, TimedRecord
 from shared.nouns import counted
 from shared.wire.cloud_events import record_headers
 from shared.wire.codec import JSON, MSGPACK
@@ -101,7 +101,7 @@ def number_of(partition: int, offset: int) -> str:
     return f"{partition}/{offset}" if partition else str(offset)
 
 
-def letter_of(kept: Kept) -> Letter:
+def letter_of(kept: TimedRecord) -> Letter:
     """Read a letter from any record. Missing and malformed headers read as unknown."""
     record = kept.record
     headers = record.headers

@@ -45,7 +45,7 @@ def distill(options: DistillOptions, console: Console) -> int:
     if options.resume and not (begun.is_dir() and get_last_checkpoint(str(begun))):
         raise SettingsError(f"--resume: {begun} has no checkpoint; start without --resume")
     teacher = None if options.teacher is None else _teacher(options.teacher, tokenizer, options.dtype)
-    encoder = Encoder(ChatTemplate.of(tokenizer, source.chat_template))
+    encoder = Encoder(ChatTemplate.for_tokenizer(tokenizer, source.chat_template))
     shown, kept = _examples(options)
     shown, kept = (_answered(part, options, encoder, tokenizer, teacher) for part in (shown, kept))
     learned, measured = (encoder.lessons(part, max_tokens=options.max_length) for part in (shown, kept))

@@ -104,7 +104,7 @@ def _original(options: QuantizeOptions) -> Original:
         raise SettingsError(f"--max-length {options.max_length}: {folder.manifest.name} has {positions} positions")
     checkpoint = open_source(options.source or default_source()).checkpoint
     weights = {name: Weight(weight.shape, cache(weight.read)) for name, weight in checkpoint.weights.items()}
-    template = ChatTemplate.of(Tokenizer.load(folder.path), folder.manifest.chat_template)
+    template = ChatTemplate.for_tokenizer(Tokenizer.load(folder.path), folder.manifest.chat_template)
     return Original(folder, Checkpoint(architecture=checkpoint.architecture, weights=weights), template)
 
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from workers.schedule.goodput import build_scheduler
 from workers.schedule.lengths import OutputLengths
-from workers.schedule.policy import Costs, Load, Policy
+from workers.schedule.policy import Costs, Policy, RunningLoad
 from workers.schedule.scheduler import Scheduler, SchedulerLimits
 from workers.schedule.sequence import Phase, Sequence
 from workers.schedule.window import Window
@@ -67,7 +67,7 @@ class _Rival:
     def wake_unix_ms(self) -> float | None:
         return None
 
-    def outlook(self, now_unix_ms: float, load: Load) -> None:
+    def outlook(self, now_unix_ms: float, load: RunningLoad) -> None:
         pass
 
     def slack_ms(self, rows: Collection[Sequence], now_unix_ms: float) -> float:
@@ -105,10 +105,10 @@ class Batches(_Rival):
         if sequence in self._batch:
             self._batch.remove(sequence)
 
-    def give_up(self, now_unix_ms: float, load: Load) -> list[Sequence]:
+    def give_up(self, now_unix_ms: float, load: RunningLoad) -> list[Sequence]:
         return []
 
-    def admit(self, now_unix_ms: float, load: Load) -> Sequence | None:
+    def admit(self, now_unix_ms: float, load: RunningLoad) -> Sequence | None:
         if not self._batch and not load.running:
             self._open(now_unix_ms)
         return self._batch.pop(0) if self._batch else None
@@ -150,10 +150,10 @@ class ByRank(_Rival):
     def discard(self, sequence: Sequence) -> None:
         """Discard an item: it is passed over when its turn comes."""
 
-    def give_up(self, now_unix_ms: float, load: Load) -> list[Sequence]:
+    def give_up(self, now_unix_ms: float, load: RunningLoad) -> list[Sequence]:
         return [] if self._hopeless is None else self._hopeless.now(now_unix_ms)
 
-    def admit(self, now_unix_ms: float, load: Load) -> Sequence | None:
+    def admit(self, now_unix_ms: float, load: RunningLoad) -> Sequence | None:
         while self._heap:
             _, _, sequence = heapq.heappop(self._heap)
             if sequence.phase is Phase.WAITING:

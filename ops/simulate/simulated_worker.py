@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from ops.simulate.gate import Gate
 from ops.simulate.simulator import shown_tokens
 from ops.simulate.virtual_engine import Computed, SimulatedSequence, VirtualEngine
-from workers.schedule.scheduler import Scheduler, Step
+from workers.schedule.scheduler import EngineStep, Scheduler
 from workers.schedule.sequence import Finished
 
 
@@ -18,7 +18,7 @@ class SimulatedWorker:
     engine: VirtualEngine
     gate: Gate
     mail: list[SimulatedSequence] = field(default_factory=list)
-    step: tuple[Step, Computed] | None = None
+    step: tuple[EngineStep, Computed] | None = None
     ends_ms: float = 0.0
 
     def take_mail(self, now_ms: float) -> list[Finished]:
@@ -28,7 +28,7 @@ class SimulatedWorker:
         self.mail.clear()
         return self.scheduler.sweep(now_ms)
 
-    def begin(self, step: Step, now_ms: float, *, times: float = 1.0) -> float:
+    def begin(self, step: EngineStep, now_ms: float, *, times: float = 1.0) -> float:
         """Begin a step, whose calls take so many times as long as on a machine of its own; return its time."""
         computed = self.engine.run(step).slower(times)
         took_ms = computed.took_ms + self.engine.costs.step_overhead_ms

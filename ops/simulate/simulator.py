@@ -15,7 +15,7 @@ from ops.traces.trace import Request, Trace
 from shared.wire.deadline import Deadline
 from shared.wire.session_key import SessionKey
 from workers.engine import Sampling
-from workers.schedule.scheduler import Scheduler, Step
+from workers.schedule.scheduler import EngineStep, Scheduler
 from workers.schedule.sequence import Finished
 from workers.schedule.work import Work
 
@@ -123,7 +123,7 @@ class Simulator:
                 num_rows=0,
             )
 
-    def _next_step(self) -> Step | None:
+    def _next_step(self) -> EngineStep | None:
         for sequence in self._mail:
             self.scheduler.add(sequence, self._now_ms)
         self._mail.clear()
@@ -134,7 +134,7 @@ class Simulator:
             self.gate.report(self.scheduler, self._now_ms)
         return step
 
-    def _compute(self, step: Step) -> None:
+    def _compute(self, step: EngineStep) -> None:
         computed = self.engine.run(step)
         took_ms = computed.took_ms + self.engine.costs.step_overhead_ms
         self._now_ms += took_ms
@@ -149,7 +149,7 @@ class Simulator:
             self._end(finished)
             self.engine.ended(finished.sequence, last=not self.scheduler.num_running)
 
-    def _show(self, step: Step) -> None:
+    def _show(self, step: EngineStep) -> None:
         """Show the first texts that come with this step's tokens."""
         for sequence in (*step.decoded, *step.prefilled):
             if sequence.shown_unix_ms is None and sequence.output_ids:

@@ -10,7 +10,7 @@ from ops.traces.costs import EngineCosts
 from ops.traces.trace import Request
 from workers.engine import PrefillChunk
 from workers.schedule.costs import CostModel
-from workers.schedule.scheduler import Step
+from workers.schedule.scheduler import EngineStep
 from workers.schedule.sequence import Sequence
 from workers.schedule.work import Work
 
@@ -60,7 +60,7 @@ class VirtualEngine:
     def __post_init__(self) -> None:
         self._laws = CostModel.from_state(self.costs.table)
 
-    def run(self, step: Step) -> Computed:
+    def run(self, step: EngineStep) -> Computed:
         """Every sequence of the step is a `SimulatedSequence`."""
         decode_tokens: list[int] = []
         rows = Work()

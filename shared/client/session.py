@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from shared.client.socket import Socket, address_of
-from shared.client.telling import AnswerEvent, ConnectFailed, Refused, Telling
+from shared.client.telling import AnswerEvent, AnswerText, ConnectFailed, Refused
 from shared.errors import ReplylineError
 from shared.wire.codec import CLIENT_CODECS
 from shared.wire.messages import (
@@ -64,7 +64,7 @@ class _Question:
 
     request: ResponseCreate
     events: asyncio.Queue[AnswerEvent | ReplylineError] = field(default_factory=asyncio.Queue)
-    telling: Telling = field(default_factory=Telling)
+    telling: AnswerText = field(default_factory=AnswerText)
     cancelled: bool = False
     refused: bool = False  # refused once, by an error that named no question
 

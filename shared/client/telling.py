@@ -33,7 +33,7 @@ AnswerEvent = ResponseCreated | ResponseDelta | ResponseDone
 
 
 @dataclass(slots=True)
-class Telling:
+class AnswerText:
     """An answer's text as received and as passed on.
 
     Attributes:

@@ -162,7 +162,7 @@ class History:
             return turn.asked_unix_ms < before_unix_ms and not is_open
 
         # read before the call to Redis, so that a turn is in at least one of the two
-        on_their_way = self._writing.of(session)
+        on_their_way = self._writing.unwritten(session)
         values = await self._last(session, num_looked_at)
         turns = _first_of_each(filter(belongs, [*_decoded(values), *on_their_way]))
         others = [turn for turn in turns if turn.request_id != request_id]
@@ -171,7 +171,7 @@ class History:
 
     async def _last(self, session: SessionKey, num: int) -> list[bytes]:
         """Return the last stored turns; none during an outage."""
-        key = session.of("turns")
+        key = session.redis_key("turns")
         try:
             # redis-py declares str, but returns bytes without decode_responses
             found: list[Any] = await self._calls.bounded(self._redis.call(lambda redis: redis.lrange(key, -num, -1)))
@@ -218,11 +218,11 @@ class History:
         if not entry.epoch:
             return bool(await self._calls.bounded(self._append(keys, values)))
         numbered = [*values, entry.epoch, entry.sequence, MARKED_FOR_S]
-        return bool(await self._calls.bounded(self._take([*keys, session.of("taken")], numbered)))
+        return bool(await self._calls.bounded(self._take([*keys, session.redis_key("taken")], numbered)))
 
     def _turn_args(self, session: SessionKey, turn: Turn) -> tuple[list[str], list[Any]]:
         values = [encode_turn(turn), turn.generation, -_MAX_TURNS, self._settings.history_ttl_s]
-        return [session.of("turns"), session.of("erased")], values
+        return [session.redis_key("turns"), session.redis_key("erased")], values
 
     async def delete(self, session: SessionKey, *, generation: int, journal: bool = True) -> int:
         """Erase a conversation: its turns, KV, bad answers, hand-off, running answers and claimed partition.
@@ -233,7 +233,7 @@ class History:
         Raises:
             StoreUnavailable: Redis did not answer. Part of the conversation may be erased.
         """
-        keys = [session.of(what) for what in ("erased", "turns", "handoff", "running", "bad_answers", "place")]
+        keys = [session.redis_key(what) for what in ("erased", "turns", "handoff", "running", "bad_answers", "place")]
         await self._calls.bounded(
             self._redis.call(lambda redis: redis.delete(*keys[1:]))
         )  # first, even if the rest fails
@@ -249,7 +249,7 @@ class History:
         begun = int(erased)
         self.forget(session, begun)
         if self._kv is not None:
-            kv = session.of("kv")
+            kv = session.redis_key("kv")
             await self._kv_calls.bounded(self._kv.call(lambda redis: redis.delete(kv)))
         return begun
 
@@ -270,7 +270,7 @@ class History:
     async def generation(self, session: SessionKey) -> int | None:
         """Return the conversation's generation: 0 if it was not erased recently, None during an outage."""
         try:
-            key = session.of("erased")
+            key = session.redis_key("erased")
             generation = await self._calls.bounded(self._redis.call(lambda redis: redis.get(key)))
         except StoreUnavailable:
             return None

@@ -98,12 +98,12 @@ class Places:
         names = _ANY if staying is None else f",{','.join(map(str, staying))},"
         name = request_id if released else f"~{request_id}"
         values = (wanted, name, int(now_unix_ms), int(until_unix_ms), self._kept_s, names)
-        at, how, open_ids = await self._calls.bounded(self._claim((session.of("place"),), values))
+        at, how, open_ids = await self._calls.bounded(self._claim((session.redis_key("place"),), values))
         return Claimed(int(at), cast(How, how.decode()), tuple(each.decode() for each in open_ids))
 
     async def release(self, session: SessionKey, request_id: str, until_unix_ms: float) -> None:
         """Mark a question as answered. It keeps the conversation on its partition until `until_unix_ms` at most."""
-        await self._calls.bounded(self._release((session.of("place"),), (request_id, int(until_unix_ms))))
+        await self._calls.bounded(self._release((session.redis_key("place"),), (request_id, int(until_unix_ms))))
 
     async def close(self) -> None:
         await self._redis.close()

@@ -56,18 +56,18 @@ class SessionValue:
         self._withdraw = self._redis.script(_WITHDRAW)
 
     async def find(self, session: SessionKey) -> bytes | None:
-        key = session.of(self._what)
+        key = session.redis_key(self._what)
         value = await self._calls.bounded(self._redis.call(lambda redis: redis.get(key)))
         return cast("bytes | None", value)  # redis-py declares str
 
     async def generation(self, session: SessionKey) -> int:
         """Return the conversation's generation; 0 if it was not erased recently."""
-        key = session.of("erased")
+        key = session.redis_key("erased")
         return int(await self._calls.bounded(self._redis.call(lambda redis: redis.get(key))) or 0)
 
     async def put(self, session: SessionKey, value: bytes, *, generation: int, kept_s: float) -> bool:
         """Store the value; return False if its generation was erased."""
-        keys = (session.of(self._what), session.of("erased"))
+        keys = (session.redis_key(self._what), session.redis_key("erased"))
         return bool(await self._calls.bounded(self._put(keys, (value, generation, int(kept_s * 1_000)))))
 
     async def replace(
@@ -93,7 +93,7 @@ class SessionValue:
         Returns:
             False if the value has changed since, the generation was erased, or the consent was withdrawn.
         """
-        keys = (session.of(self._what), session.of("erased"), session.of("withdrawn"))
+        keys = (session.redis_key(self._what), session.redis_key("erased"), session.redis_key("withdrawn"))
         values = (value, generation, int(kept_s * 1_000), int(consented_unix_ms), before or b"")
         return bool(await self._calls.bounded(self._replace(keys, values)))
 
@@ -106,12 +106,12 @@ class SessionValue:
             unix_ms: the time of the withdrawal.
             asked: the customer withdrew it explicitly.
         """
-        keys = (session.of(self._what), session.of("withdrawn"))
+        keys = (session.redis_key(self._what), session.redis_key("withdrawn"))
         return cast("bytes | None", await self._calls.bounded(self._withdraw(keys, (int(unix_ms), int(asked)))))
 
     async def remove(self, session: SessionKey, value: bytes) -> bool:
         """Remove this value and return whether it was there. Another value is not removed."""
-        return bool(await self._calls.bounded(self._remove((session.of(self._what),), (value,))))
+        return bool(await self._calls.bounded(self._remove((session.redis_key(self._what),), (value,))))
 
     async def close(self) -> None:
         await self._redis.close()

@@ -46,13 +46,13 @@ class TurnWriting:
     def __bool__(self) -> bool:
         return bool(self._tasks)
 
-    def of(self, session: SessionKey) -> list[Turn]:
+    def unwritten(self, session: SessionKey) -> list[Turn]:
         """Return a conversation's unwritten turns."""
-        return list(self._tasks.get(session.of("turns"), {}).values())
+        return list(self._tasks.get(session.redis_key("turns"), {}).values())
 
     def start(self, session: SessionKey, turn: Turn, *, journal: bool) -> None:
         """Start to write a turn."""
-        key = session.of("turns")
+        key = session.redis_key("turns")
         before = list(self._tasks.get(key, ()))
         task = asyncio.create_task(self._write(session, turn, before, journal), name=f"remember {turn.request_id}")
         self._tasks.setdefault(key, {})[task] = turn
@@ -108,7 +108,7 @@ class TurnWriting:
 
     def forget(self, session: SessionKey, generation: int) -> None:
         """Cancel the unwritten turns of earlier generations, which were erased."""
-        turns = self._tasks.get(session.of("turns"), {})
+        turns = self._tasks.get(session.redis_key("turns"), {})
         for task in [task for task, turn in turns.items() if turn.generation < generation]:
             task.cancel()
             del turns[task]

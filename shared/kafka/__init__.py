@@ -14,19 +14,19 @@ from shared.kafka.layout import Copies, await_lane, await_layout
 from shared.kafka.producer import Producer, acknowledged
 from shared.kafka.reading.group_reader import GroupReader
 from shared.kafka.reading.reader import LogReader, PartitionReader, read_on
-from shared.kafka.reading.scan import Kept, read_at, scan, tail
+from shared.kafka.reading.scan import TimedRecord, read_at, scan, tail
 from shared.kafka.watch import KafkaWatch
 
 __all__ = [
     "Copies",
     "GroupReader",
     "KafkaWatch",
-    "Kept",
     "LogReader",
     "Outgoing",
     "PartitionReader",
     "Producer",
     "Record",
+    "TimedRecord",
     "acknowledged",
     "await_lane",
     "await_layout",

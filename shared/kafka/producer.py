@@ -42,7 +42,7 @@ REFUSALS: Final = (MessageSizeTooLargeError, RecordListTooLargeError, TopicAutho
 """Errors after which a retry is useless until someone changes the broker's settings."""
 
 
-class Verdict:
+class DeliveryErrors:
     """Converts aiokafka's errors to Replyline's. Each producer has one."""
 
     def __init__(self, settings: KafkaSettings) -> None:
@@ -109,7 +109,7 @@ class Producer:
         self._sending: Counter[AIOKafkaProducer] = Counter()
         # aiokafka searches for a topic slightly longer than one request's timeout; after its `stop`, without end.
         self._queued_within_s = 2 * settings.request_timeout_ms / 1_000
-        self.verdict = Verdict(settings)
+        self.verdict = DeliveryErrors(settings)
 
     @property
     def connected(self) -> bool:

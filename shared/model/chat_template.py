@@ -42,7 +42,7 @@ class ChatTemplate:
         """The beginning of the message that the model writes."""
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, marks: TemplateMarks) -> Self:
+    def for_tokenizer(cls, tokenizer: Tokenizer, marks: TemplateMarks) -> Self:
         """Return the template for one vocabulary.
 
         Raises:

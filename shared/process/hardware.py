@@ -26,7 +26,7 @@ _KIB: Final = 1_024
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class MachineUsage:
     """The machine's figures.
 
     Attributes:
@@ -40,7 +40,7 @@ class Machine:
     memory_available_bytes: int
 
 
-def parse_machine(stat: str, meminfo: str, *, ticks_per_s: int) -> Machine:
+def parse_machine(stat: str, meminfo: str, *, ticks_per_s: int) -> MachineUsage:
     """Parse the text of /proc/stat and /proc/meminfo.
 
     Raises:
@@ -57,10 +57,10 @@ def parse_machine(stat: str, meminfo: str, *, ticks_per_s: int) -> Machine:
     if missing:
         raise ValueError(f"/proc/meminfo has no {', '.join(sorted(missing))}")
     total, available = (int(sizes[name].split()[0]) * _KIB for name in ("MemTotal", "MemAvailable"))
-    return Machine({mode: count / ticks_per_s for mode, count in counts.items()}, total, available)
+    return MachineUsage({mode: count / ticks_per_s for mode, count in counts.items()}, total, available)
 
 
-def read_machine() -> Machine | None:
+def read_machine() -> MachineUsage | None:
     """Return the machine's figures; None if /proc does not exist or has another format."""
     try:
         return parse_machine(_STAT.read_text(), _MEMINFO.read_text(), ticks_per_s=os.sysconf("SC_CLK_TCK"))

@@ -9,7 +9,7 @@ from typing import Final
 
 from shared.process.clock import correction_ms, monotonic_s, observe_wall_clock
 from shared.process.gpu import Gpu, Gpus
-from shared.process.hardware import Machine, read_machine
+from shared.process.hardware import MachineUsage, read_machine
 from shared.process.process_clock import NEAR_MS
 from shared.process.threads import make_thread
 from shared.telemetry import metrics
@@ -141,7 +141,7 @@ class Vitals:
                 _show(gpu)
             await asyncio.sleep(_HARDWARE_S)
 
-    def _count(self, machine: Machine) -> None:
+    def _count(self, machine: MachineUsage) -> None:
         for mode, seconds in machine.cpu_s.items():
             # the first reading covers the time before this process; the kernel's `iowait` may decrease
             metrics.machine_cpu.labels(mode).inc(max(0.0, seconds - self._counted_cpu_s.get(mode, seconds)))

@@ -7,7 +7,7 @@ from typing import Final
 
 from shared.errors import BrokerUnavailable
 from shared.kafka import GroupReader
-from shared.records.deliveries import Note, Partition
+from shared.records.deliveries import CommitMetadata, Partition
 from shared.records.offsets import OffsetTracker
 from shared.telemetry import metrics
 from shared.telemetry.logs import get_logger
@@ -102,7 +102,7 @@ class Commits:
         self._leaving = True
         await self.part()
 
-    def _notes(self, suspects: Collection[tuple[Partition, int]] | None) -> dict[Partition, Note]:
+    def _notes(self, suspects: Collection[tuple[Partition, int]] | None) -> dict[Partition, CommitMetadata]:
         """Return the metadata to commit for each partition.
 
         Partitions whose earlier metadata is not known yet are left out, because it would be overwritten.
@@ -111,7 +111,7 @@ class Commits:
             suspects: None if this reader keeps the partitions. Otherwise it gives them up, and these deliveries count
                 as fatal.
         """
-        notes: dict[Partition, Note] = {}
+        notes: dict[Partition, CommitMetadata] = {}
         for partition, position in self._offsets.positions.items():
             if not self._deliveries.knows(partition):
                 continue
@@ -122,7 +122,7 @@ class Commits:
                 notes[partition] = self._deliveries.final_commit_metadata(partition, position, here)
         return notes
 
-    async def _committed(self, positions: dict[Partition, int], notes: dict[Partition, Note]) -> bool:
+    async def _committed(self, positions: dict[Partition, int], notes: dict[Partition, CommitMetadata]) -> bool:
         if not positions:
             return True
         try:

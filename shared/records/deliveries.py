@@ -29,7 +29,7 @@ _VERSION: Final = "1"
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
+class DeliveryCount:
     """Deliveries of a record so far. `fatal`: a process died, or may have died, of one of them."""
 
     deliveries: int = 0
@@ -42,7 +42,7 @@ class Count:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class CommitMetadata:
     """The metadata of a partition's committed offset.
 
     Attributes:
@@ -53,11 +53,11 @@ class Note:
 
     held: bool = False
     floor: int = 0
-    counts: Mapping[int, Count] = field(default_factory=dict)
+    counts: Mapping[int, DeliveryCount] = field(default_factory=dict)
 
     def encode(self) -> str:
         """Return the metadata as text; empty metadata gives an empty text."""
-        if self == Note():
+        if self == CommitMetadata():
             return ""
         counts = ",".join(
             f"{offset}:{count.deliveries if count.fatal else -count.deliveries}"
@@ -72,25 +72,27 @@ class Note:
             version, held, floor, *rest = text.split()
             counts = [part.split(":") for part in rest[0].split(",")] if rest else []
             numbers = {int(offset): int(count) for offset, count in counts}
-            found = cls(held == "held", int(floor), {at: Count(abs(n), fatal=n > 0) for at, n in numbers.items()})
+            found = cls(
+                held == "held", int(floor), {at: DeliveryCount(abs(n), fatal=n > 0) for at, n in numbers.items()}
+            )
         except ValueError:
             return cls()
         return found if version == _VERSION and found.encode() == text else cls()
 
-    def count(self, offset: int) -> Count:
-        return self.counts.get(offset) or (Count(1, fatal=True) if offset < self.floor else Count())
+    def count(self, offset: int) -> DeliveryCount:
+        return self.counts.get(offset) or (DeliveryCount(1, fatal=True) if offset < self.floor else DeliveryCount())
 
-    def after_a_death(self, end: int) -> "Note":
+    def after_a_death(self, end: int) -> "CommitMetadata":
         """Return what the next reader must assume after this reader's death.
 
         Every record up to `end` was delivered at least once. Records with a fatal delivery were counted before each new
         one, so their count is right; the count of the others was not, so it is increased by one.
         """
         counts = {
-            offset: count if count.fatal else Count(count.deliveries + 1, fatal=True)
+            offset: count if count.fatal else DeliveryCount(count.deliveries + 1, fatal=True)
             for offset, count in self.counts.items()
         }
-        return Note(floor=max(self.floor, end), counts=counts)
+        return CommitMetadata(floor=max(self.floor, end), counts=counts)
 
 
 @dataclass(slots=True)
@@ -105,10 +107,10 @@ class _Tenure:
         held: whether processing has begun, so that the partition must be marked.
     """
 
-    before: Note
+    before: CommitMetadata
     begun: set[int] = field(default_factory=set)
     harmless: set[int] = field(default_factory=set)
-    standing: Note = field(default_factory=Note)
+    standing: CommitMetadata = field(default_factory=CommitMetadata)
     held: bool = False
 
     @property
@@ -121,17 +123,17 @@ class _Tenure:
         """Number of records that have, or will have, an own entry in the metadata."""
         return len(self.before.counts.keys() | {offset for offset in self.begun if self.before.count(offset).fatal})
 
-    def note(self, position: int, begun: Mapping[int, Count], *, held: bool) -> Note:
+    def note(self, position: int, begun: Mapping[int, DeliveryCount], *, held: bool) -> CommitMetadata:
         floor = self.before.floor if self.before.floor > position else 0
         counts = {
             offset: count
             for offset, count in {**self.before.counts, **begun}.items()
-            if offset >= position and count != (Count(1, fatal=True) if offset < floor else Count())
+            if offset >= position and count != (DeliveryCount(1, fatal=True) if offset < floor else DeliveryCount())
         }
         if len(counts) > _MOST_NOTED:
             worst = sorted(counts.items(), key=lambda item: (item[1].fatal, item[1].deliveries), reverse=True)
             counts = dict(worst[:_MOST_NOTED])
-        return Note(held, floor, counts)
+        return CommitMetadata(held, floor, counts)
 
 
 class Deliveries:
@@ -144,7 +146,7 @@ class Deliveries:
 
     def take_over(self, partition: Partition, note: str, end: int) -> None:
         """Begin to track an assigned partition, given its commit metadata and the current end of its log."""
-        found = Note.decode(note)
+        found = CommitMetadata.decode(note)
         before = found.after_a_death(end) if found.held else found
         self._tenures[partition] = _Tenure(before)
 
@@ -208,7 +210,7 @@ class Deliveries:
 
     # --- commit metadata
 
-    def commit_metadata(self, partition: Partition, position: int) -> Note:
+    def commit_metadata(self, partition: Partition, position: int) -> CommitMetadata:
         """Return the metadata to commit at this position while reading continues.
 
         Records without a fatal delivery are left out; if this process dies, the next reader assumes one delivery for
@@ -216,10 +218,14 @@ class Deliveries:
         """
         tenure = self._tenures[partition]
         counts = {offset: tenure.before.count(offset) for offset in tenure.begun}
-        begun = {offset: Count(count.deliveries + 1, fatal=True) for offset, count in counts.items() if count.fatal}
+        begun = {
+            offset: DeliveryCount(count.deliveries + 1, fatal=True) for offset, count in counts.items() if count.fatal
+        }
         return tenure.note(position, begun, held=tenure.held)
 
-    def final_commit_metadata(self, partition: Partition, position: int, suspects: Collection[int] = ()) -> Note:
+    def final_commit_metadata(
+        self, partition: Partition, position: int, suspects: Collection[int] = ()
+    ) -> CommitMetadata:
         """Return the metadata to commit when this reader gives up the partition alive.
 
         Args:
@@ -230,16 +236,16 @@ class Deliveries:
         tenure = self._tenures[partition]
         counts = {offset: tenure.before.count(offset) for offset in tenure.begun}
         begun = {
-            offset: Count(count.deliveries + 1, fatal=count.fatal or offset in suspects)
+            offset: DeliveryCount(count.deliveries + 1, fatal=count.fatal or offset in suspects)
             for offset, count in counts.items()
         }
         return tenure.note(position, begun, held=False)
 
-    def mark_acknowledged(self, partition: Partition, note: Note) -> None:
+    def mark_acknowledged(self, partition: Partition, note: CommitMetadata) -> None:
         """Remember the metadata that Kafka has acknowledged."""
         tenure = self._tenures.get(partition)
         if tenure is not None:
             tenure.standing = note
 
-    def acknowledged(self, partition: Partition) -> Note:
+    def acknowledged(self, partition: Partition) -> CommitMetadata:
         return self._tenures[partition].standing

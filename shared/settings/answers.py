@@ -5,12 +5,12 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from shared.settings.group import Group
+from shared.settings.group import SettingsGroup
 
 AnswerPolicy = Literal["grounded", "model"]
 
 
-class AnswerSettings(Group):
+class AnswerSettings(SettingsGroup):
     """Who answers a question, given how well the FAQ covers it, and what goes into the prompt."""
 
     policy: AnswerPolicy = Field(
@@ -50,7 +50,7 @@ class AnswerSettings(Group):
         return self
 
 
-class FaqSettings(Group):
+class FaqSettings(SettingsGroup):
     """The FAQ: the source of fallback answers and of the entries in the model's prompt."""
 
     path: Path | None = Field(None, description="FAQ file, or folder of FAQ files (empty: the demo shop's FAQ)")

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from shared.settings.group import Group
+from shared.settings.group import SettingsGroup
 
 Algorithm = Literal["HS256", "RS256", "ES256", "EdDSA"]
 ALGORITHMS: Final[tuple[Algorithm, ...]] = get_args(Algorithm)
@@ -44,7 +44,7 @@ SecretFile = Annotated[Path, AfterValidator(_holds_a_secret)]
 """The path of a file that contains only a secret."""
 
 
-class AuthSettings(Group):
+class AuthSettings(SettingsGroup):
     """Client authentication. Tokens are JSON Web Tokens with `iss`, `aud`, `exp`, `sub` and `tenant`."""
 
     mode: Literal["anonymous", "token"] | None = Field(

@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from shared.settings.auth import is_loopback
 from shared.settings.credential_files import PasswordFile
-from shared.settings.group import Group
+from shared.settings.group import SettingsGroup
 
 
 def _check_private(url: str, secure: str) -> None:
@@ -20,7 +20,7 @@ def _check_private(url: str, secure: str) -> None:
         )
 
 
-class EdgeSettings(Group):
+class EdgeSettings(SettingsGroup):
     """Only `signed_faq` is set at the centre. The other settings are set at an edge, by `replyline edge`."""
 
     signed_faq: Path | None = Field(

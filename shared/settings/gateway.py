@@ -8,11 +8,11 @@ from pydantic import Field, PlainValidator, field_validator, model_validator
 
 from shared.settings.auth import SecretFile, read_secret
 from shared.settings.credential_files import PasswordFile, read_password
-from shared.settings.group import Group, check_http_url
+from shared.settings.group import SettingsGroup, check_http_url
 from shared.settings.origins import is_serialized_origin
 
 
-class QuotaSettings(Group):
+class QuotaSettings(SettingsGroup):
     """Units that a client may use in a minute. Each kind of message costs a number of units."""
 
     subject_per_minute: int = Field(
@@ -38,7 +38,7 @@ def _network(value: object) -> IPv4Network | IPv6Network:
         ) from None
 
 
-class GatewaySettings(Group):
+class GatewaySettings(SettingsGroup):
     """The gateway's listeners and limits: one port for customers (WebSocket and page), one for operators (health,
     metrics)."""
 
@@ -188,7 +188,7 @@ class GatewaySettings(Group):
         return read_secret(self.cursor_secret_file) if self.cursor_secret_file is not None else None
 
 
-class WebhookSettings(Group):
+class WebhookSettings(SettingsGroup):
     """A URL to which events are posted with a signature. `group` is the settings' prefix in error messages."""
 
     group: ClassVar[str]
@@ -274,7 +274,7 @@ class HandoffSettings(WebhookSettings):
         return self
 
 
-class AdmissionSettings(Group):
+class AdmissionSettings(SettingsGroup):
     """Whether the gateway checks that workers can answer a request in time. If they cannot, the fallback answers
     immediately."""
 
@@ -283,7 +283,7 @@ class AdmissionSettings(Group):
     )
 
 
-class ChatwootSettings(Group):
+class ChatwootSettings(SettingsGroup):
     """A Chatwoot help desk whose customers are answered first by its agent bot.
 
     Chatwoot posts to /channels/chatwoot at `gateway.http_port`. Set all three settings, or none.

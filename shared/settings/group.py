@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 
 
-class Group(BaseModel):
+class SettingsGroup(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     @field_validator("*", mode="before")

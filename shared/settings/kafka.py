@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from shared.settings.credential_files import AuthorityFile, PasswordFile, read_password, tls_context
-from shared.settings.group import Group
+from shared.settings.group import SettingsGroup
 from shared.wire.topics import TopicNames
 
 Security = Literal["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"]
@@ -18,7 +18,7 @@ _CREDENTIALS = ("username", "password_file")
 _TLS_FILES = ("tls_ca", "tls_cert", "tls_key")
 
 
-class KafkaSettings(Group):
+class KafkaSettings(SettingsGroup):
     """The brokers, how to authenticate, and the topics."""
 
     bootstrap_servers: str = Field("127.0.0.1:9092", description="Kafka brokers as host:port, comma-separated")

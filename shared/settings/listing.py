@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from shared.settings.group import Group
+from shared.settings.group import SettingsGroup
 from shared.settings.redis import without_password
 from shared.settings.settings import PREFIX, Settings
 
@@ -146,7 +146,7 @@ def by_question(settings: Settings | None = None) -> list[tuple[str, list[Descri
 def _each(settings: Settings | None) -> Iterator[tuple[str, Described]]:
     for name, field in Settings.model_fields.items():
         value = getattr(settings, name) if settings else field.default
-        if not isinstance(value, Group):
+        if not isinstance(value, SettingsGroup):
             yield name, Described(f"{PREFIX}{name}".upper(), _show(value), field.description or "")
             continue
         for sub, part in type(value).model_fields.items():

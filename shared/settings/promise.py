@@ -4,7 +4,7 @@ from typing import Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from shared.settings.group import Group
+from shared.settings.group import SettingsGroup
 
 _NOT_SET: Final = (None, 0, "", "0")  # use the profile's value; the environment supplies text
 
@@ -17,7 +17,7 @@ def _number(given: Any) -> int:
         return 0
 
 
-class PromiseSettings(Group):
+class PromiseSettings(SettingsGroup):
     """When an answer is due.
 
     The profile sets the deadlines that are not set: `gpu` 200 ms and 1 s, `cpu` 3 s and 15 s. The first-token deadline
@@ -69,7 +69,7 @@ class PromiseSettings(Group):
         return self
 
 
-class LimitSettings(Group):
+class LimitSettings(SettingsGroup):
     """Limits for what a request may ask."""
 
     max_input_tokens: int = Field(

@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from shared.settings.credential_files import AuthorityFile, PasswordFile, read_password
-from shared.settings.group import Group
+from shared.settings.group import SettingsGroup
 
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _PASSWORD_OPTION: Final = re.compile(r"(?<=password=)[^&#]*", re.IGNORECASE)
@@ -30,7 +30,7 @@ class Sentinels(NamedTuple):
     server_url: str
 
 
-class RedisAddress(Group):
+class RedisAddress(SettingsGroup):
     """The address of a Redis server or cluster, and its credentials."""
 
     group: ClassVar[str]

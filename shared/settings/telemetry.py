@@ -6,18 +6,18 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator
 
 from shared.settings.gateway import WebhookSettings
-from shared.settings.group import Group
+from shared.settings.group import SettingsGroup
 
 _PATH = "/v1/traces"  # the path that OTLP over HTTP defines
 
 
-class LogSettings(Group):
+class LogSettings(SettingsGroup):
     """Log lines, written to standard error."""
 
     level: Literal["debug", "info", "warning", "error"] = Field("info", description="least severe level that is logged")
 
 
-class TracingSettings(Group):
+class TracingSettings(SettingsGroup):
     """Export of one trace for each request to an OTLP/HTTP endpoint (needs the extra `tracing` of pyproject.toml)."""
 
     endpoint: str = Field("", description="trace endpoint, as http://tempo:4318 (empty: no traces)")

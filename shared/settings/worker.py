@@ -6,7 +6,7 @@ from typing import Final, Literal
 from pydantic import Field, field_validator
 
 from shared.settings.credential_files import PasswordFile
-from shared.settings.group import Group, check_http_url
+from shared.settings.group import SettingsGroup, check_http_url
 from shared.wire.lanes import CHAMPION, Lane
 
 MAX_SLOTS: Final = 512
@@ -25,7 +25,7 @@ SYSTEM_PROMPT = (
 )
 
 
-class KvSettings(Group):
+class KvSettings(SettingsGroup):
     """The KV cache of conversations, kept for their next turns in host memory, on disk and in Redis."""
 
     enabled: bool = Field(
@@ -49,7 +49,7 @@ class KvSettings(Group):
     timeout_ms: int = Field(20, ge=1, le=10_000, description="timeout of one read or write of KV in Redis, in ms")
 
 
-class ModelSettings(Group):
+class ModelSettings(SettingsGroup):
     """The prepared model's folder (`replyline model prepare`), and the store of versions."""
 
     dir: Path = Field(
@@ -84,7 +84,7 @@ class ModelSettings(Group):
     )
 
 
-class WorkerSettings(Group):
+class WorkerSettings(SettingsGroup):
     """One engine, one scheduler and one consumer group member."""
 
     engine: Literal["native", "onnx", "tensorrt", "tensorrt-rtx", "torch", "upstream", "fake"] = Field(
@@ -242,7 +242,7 @@ class WorkerSettings(Group):
         return self.cache_dir / "costs"
 
 
-class UpstreamSettings(Group):
+class UpstreamSettings(SettingsGroup):
     """OpenAI-compatible servers that compute answers with `worker.engine=upstream`.
 
     Each server gets at most `worker.slots` requests at a time, each of at most `worker.max_length` tokens.

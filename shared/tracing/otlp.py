@@ -15,7 +15,7 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode,
 
 from shared.settings.telemetry import TracingSettings
 from shared.tracing import conventions as names
-from shared.tracing.spans import Process, Span, Trace
+from shared.tracing.spans import Span, SpanProcess, Trace
 
 _KINDS: Final = {
     "internal": SpanKind.INTERNAL,
@@ -35,7 +35,7 @@ class OtlpSender:
         self._version = version("replyline")
         self._exporter = OTLPSpanExporter(endpoint=settings.endpoint, timeout=_TIMEOUT_S)
         self._scope = InstrumentationScope("replyline", self._version, names.SCHEMA_URL)
-        self._resources: dict[Process, Resource] = {}
+        self._resources: dict[SpanProcess, Resource] = {}
 
     def __call__(self, traces: Sequence[Trace]) -> bool:
         """Send spans and return whether the store accepted them. Retries within the timeout."""
@@ -58,7 +58,7 @@ class OtlpSender:
             instrumentation_scope=self._scope,
         )
 
-    def _resource(self, process: Process) -> Resource:
+    def _resource(self, process: SpanProcess) -> Resource:
         if process not in self._resources:
             if len(self._resources) >= _NUM_RESOURCES:  # bounded, since workers come and go over weeks
                 self._resources.clear()

@@ -12,7 +12,7 @@ Kind = Literal["internal", "server", "producer", "consumer"]
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class SpanProcess:
     """The process of a span: gateway or worker, and its id."""
 
     role: Literal["gateway", "worker"]
@@ -33,7 +33,7 @@ class Span:
 
     name: str
     kind: Kind
-    process: Process
+    process: SpanProcess
     span_id: int
     parent_id: int | None
     start_unix_ms: float
@@ -67,7 +67,7 @@ class SpanTree:
         start_unix_ms: float,
         end_unix_ms: float,
         *,
-        process: Process,
+        process: SpanProcess,
         parent: Span | None = None,
         kind: Kind = "internal",
         attributes: Attributes | None = None,

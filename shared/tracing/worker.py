@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import msgspec
 
 from shared.tracing import conventions as names
-from shared.tracing.spans import Attribute, Attributes, Process, Span, SpanTree
+from shared.tracing.spans import Attribute, Attributes, Span, SpanProcess, SpanTree
 from shared.wire.messages import ReplyDone
 from shared.wire.outcome import Reason, Status, Usage, WorkerTimes
 
@@ -26,7 +26,7 @@ class WorkerHalf:
     heard_unix_ms: float
 
     @classmethod
-    def of(cls, done: ReplyDone, heard_unix_ms: float, *, clock_ms: int = 0) -> "WorkerHalf | None":
+    def from_reply(cls, done: ReplyDone, heard_unix_ms: float, *, clock_ms: int = 0) -> "WorkerHalf | None":
         """Return the worker's half; None if the worker recorded no times.
 
         Args:
@@ -81,7 +81,7 @@ def add_worker_spans(
 ) -> Span:
     """Add the spans process → prepare (KV), queue, inference (prefill by chunks, decode). `topic` says where the
     request was."""
-    times, process = half.times, Process("worker", half.times.worker_id)
+    times, process = half.times, SpanProcess("worker", half.times.worker_id)
     whole = tree.add(
         f"process {topic[names.MESSAGING_DESTINATION_NAME]}",
         times.arrived_unix_ms,

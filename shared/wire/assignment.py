@@ -15,7 +15,7 @@ Partitions = Mapping[str, Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class GroupMember:
     """A member of the group.
 
     Attributes:
@@ -30,7 +30,7 @@ class Member:
     round: int = 0
 
 
-def assign(num_partitions: Mapping[str, int], members: Mapping[str, Member]) -> dict[str, dict[str, list[int]]]:
+def assign(num_partitions: Mapping[str, int], members: Mapping[str, GroupMember]) -> dict[str, dict[str, list[int]]]:
     """Return the assigned partitions by member and topic. Topics without readers or of unknown size are left out."""
     assigned: dict[str, dict[str, list[int]]] = {name: {} for name in members}
     loads: Counter[str] = Counter()
@@ -44,7 +44,7 @@ def assign(num_partitions: Mapping[str, int], members: Mapping[str, Member]) -> 
     return assigned
 
 
-def _last_readers(members: Mapping[str, Member]) -> dict[tuple[str, int], str]:
+def _last_readers(members: Mapping[str, GroupMember]) -> dict[tuple[str, int], str]:
     """Return the last reader of each partition."""
     last: dict[tuple[str, int], str] = {}
     for name, member in sorted(members.items(), key=lambda item: (item[1].round, item[0])):
@@ -54,7 +54,7 @@ def _last_readers(members: Mapping[str, Member]) -> dict[tuple[str, int], str]:
 
 
 def _alike(
-    num_partitions: Mapping[str, int], members: Mapping[str, Member]
+    num_partitions: Mapping[str, int], members: Mapping[str, GroupMember]
 ) -> list[tuple[list[str], int, tuple[str, ...]]]:
     """Group topics that have the same readers and the same number of partitions; those with the fewest readers come
     first."""

@@ -14,7 +14,7 @@ from shared.wire.outcome import Message
 Amount = Annotated[float, Meta(ge=0.0, le=1e15)]
 
 
-class Asked(Struct, frozen=True, omit_defaults=True):
+class BucketDemand(Struct, frozen=True, omit_defaults=True):
     """The requests of one bucket since the gateway started. `work_ms` is their predicted machine time, `turned_away`
     counts the requests that admission kept from the workers.
 
@@ -41,7 +41,7 @@ class DemandReport(Message, frozen=True, tag="chat.demand"):
     gateway_id: Identifier
     unix_ms: Count
     since_unix_ms: Count
-    asked: dict[Lane, dict[Bucket, Asked]] = field(default_factory=dict)
+    asked: dict[Lane, dict[Bucket, BucketDemand]] = field(default_factory=dict)
     epoch: Count = 0
     rung: str | None = None
     breakers: tuple[Lane, ...] = ()

@@ -33,7 +33,7 @@ class SessionKey:
         """Return a stable digest of the conversation that contains neither tenant nor session id."""
         return hashlib.blake2b(self.record_key, digest_size=8, person=b"replyline-digest").hexdigest()
 
-    def of(self, part: SessionPart) -> str:
+    def redis_key(self, part: SessionPart) -> str:
         """Return the name of the Redis key for this part of the session."""
         return f"replyline:{{{self.tenant}/{self.session_id}}}:{part}"
 

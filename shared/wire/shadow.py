@@ -24,7 +24,7 @@ class LiveAnswer(Message, frozen=True):
     total_ms: float | None = None
 
     @classmethod
-    def of(cls, request_id: str, answer: Outcome) -> "LiveAnswer":
+    def from_outcome(cls, request_id: str, answer: Outcome) -> "LiveAnswer":
         """Return an answer in the form that a shadow's is compared with."""
         return cls(
             request_id=request_id,

@@ -177,7 +177,7 @@ class _Stream:
 
 def prompts_of(model: Path, questions: Sequence[str]) -> list[list[int]]:
     """Return the prompts of a worker with neither system text nor FAQ entries nor history."""
-    template = ChatTemplate.of(Tokenizer.load(model), ModelFolder.open(model).manifest.chat_template)
+    template = ChatTemplate.for_tokenizer(Tokenizer.load(model), ModelFolder.open(model).manifest.chat_template)
     build = PromptBuilder(template, system="", most_turns=0).build
     most = ModelFolder.open(model).manifest.architecture.max_positions
     return [list(build(turns=(), grounding=(), question=one, max_tokens=most).ids) for one in questions]

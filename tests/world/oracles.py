@@ -31,7 +31,7 @@ from typing import Any, Final
 from gateway.request.entry import Entry
 from shared.conversation.turn import decode_turn
 from shared.errors import ProtocolError
-from shared.records.deliveries import MAX_DELIVERIES, Note
+from shared.records.deliveries import MAX_DELIVERIES, CommitMetadata
 from shared.telemetry.logs import render_exception
 from shared.wire.codec import decode_notice, decode_reply, decode_request
 from shared.wire.messages import Adopt, Cancel, ChatRequest, ReplyDone
@@ -138,7 +138,7 @@ class Oracles:
 
     def committed(self, topic: str, number: int, before: int, offset: int, metadata: str) -> None:
         """Judge a commit before it counts."""
-        note = Note.decode(metadata)
+        note = CommitMetadata.decode(metadata)
         if (note.floor or any(count.fatal for count in note.counts.values())) and not (
             self._deaths or kafka_ails(self.plan) or _any(self.plan, _ENDS_READERS)
         ):
@@ -195,7 +195,7 @@ class Oracles:
 
     def forgotten(self, session: str, erased: Collection[str], pages: Iterable[Page], rights: Shipped) -> None:
         """Judge what is left of an erased conversation: the answers of these ids were."""
-        for turn in map(decode_turn, self._redis.values(conversation(session).of("turns"))):
+        for turn in map(decode_turn, self._redis.values(conversation(session).redis_key("turns"))):
             if turn.request_id in erased:  # a later turn may name it as one that was open
                 self.breach("FORGOTTEN", f"{turn.request_id}: a turn of its conversation after the erasure")
         heard = [node.kv for node in self._kafka.loop.nodes if node.alive and node.kv is not None]
@@ -331,7 +331,7 @@ class Oracles:
             return
         erased = {act.customer for act in plan.acts if act.what.startswith("erase")}
         for page in [page for page in _whole(ledger) if conversation_of(page.question.session) not in erased]:
-            turns = self._redis.values(conversation(page.question.session).of("turns"))
+            turns = self._redis.values(conversation(page.question.session).redis_key("turns"))
             if not any((page.response_id or "").encode() in turn for turn in turns):
                 self.breach("UNREMEMBERED", f"{page.question.event_id} of {page.question.session}")
 

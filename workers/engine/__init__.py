@@ -67,7 +67,7 @@ class EngineInfo(ModelInfo):
     mixes: bool = False
 
     @classmethod
-    def of(
+    def from_manifest(
         cls,
         manifest: Manifest,
         *,

@@ -126,7 +126,7 @@ def _loaded(engine: Engine, folder: ModelFolder, beside: LoadedModel | None) -> 
     manifest = folder.manifest
     shared = beside is not None and _tokenizer_sha256(manifest) == _tokenizer_sha256(beside.manifest)
     tokenizer = beside.tokenizer if beside is not None and shared else Tokenizer.load(folder.path)
-    template = ChatTemplate.of(tokenizer, manifest.chat_template)
+    template = ChatTemplate.for_tokenizer(tokenizer, manifest.chat_template)
     return LoadedModel(engine, tokenizer, template, manifest.languages, manifest)
 
 
@@ -158,4 +158,4 @@ def _load_fake(settings: Settings) -> LoadedModel:
         mixes=worker.fake_mixes,
         revision=model.dir.name if model.dir.parent == model.versions_dir else FAKE_REVISION,
     )
-    return LoadedModel(engine, tokenizer, ChatTemplate.of(tokenizer, CHATML))
+    return LoadedModel(engine, tokenizer, ChatTemplate.for_tokenizer(tokenizer, CHATML))

@@ -60,7 +60,7 @@ class OnnxEngine:
         self._kv = _reserve((architecture.num_layers, 2, *slots))
         self._logits: NDArray[np.float32] = np.empty((num_slots, architecture.vocab_size), np.float32)
         self._bindings: dict[tuple[int, int], _Binding] = {}
-        self._info = EngineInfo.of(
+        self._info = EngineInfo.from_manifest(
             folder.manifest,
             name="onnx",
             device="cpu",

@@ -86,7 +86,7 @@ class Index:
     places: dict[str, Place]
 
 
-class _Index(Struct, frozen=True, forbid_unknown_fields=True):
+class _LayoutIndex(Struct, frozen=True, forbid_unknown_fields=True):
     form: Form
     sections: dict[str, Place]
 
@@ -136,7 +136,7 @@ def begin(architecture: Architecture, form: Form) -> tuple[bytes, dict[str, Plac
         for name, section in sections(architecture, form).items():
             places[name] = Place(at, section.size)
             at = padded(at + section.size, SECTION_ALIGNMENT)
-        encoded = msgspec.json.encode(_Index(form, places))
+        encoded = msgspec.json.encode(_LayoutIndex(form, places))
     return HEADER.pack(MAGIC, VERSION, len(encoded)) + encoded, places
 
 
@@ -179,7 +179,7 @@ def read_index(data: bytes | mmap.mmap | memoryview, architecture: Architecture,
     return Index(index.form, {name: index.sections[name] for name in expected})
 
 
-def _decoded(data: bytes | mmap.mmap | memoryview, file: Path) -> _Index:
+def _decoded(data: bytes | mmap.mmap | memoryview, file: Path) -> _LayoutIndex:
     if len(data) < HEADER.size:
         raise ModelError(f"{file} has {len(data)} bytes, fewer than its header; {REMEDY}")
     magic, version, length = HEADER.unpack_from(data)
@@ -190,7 +190,7 @@ def _decoded(data: bytes | mmap.mmap | memoryview, file: Path) -> _Index:
     if length > min(_MAX_INDEX_BYTES, len(data) - HEADER.size):
         raise ModelError(f"{file}: its index of {length} bytes is cut off or too long; {REMEDY}")
     try:
-        return msgspec.json.decode(bytes(data[HEADER.size : HEADER.size + length]), type=_Index)
+        return msgspec.json.decode(bytes(data[HEADER.size : HEADER.size + length]), type=_LayoutIndex)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise ModelError(f"{file}: its index is damaged ({error}); {REMEDY}") from error
 

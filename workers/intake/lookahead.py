@@ -65,7 +65,7 @@ class Lookahead(Generic[T]):
             self._parked[bucket] = deque(request for request in parked if not unwanted(request))
 
 
-class Begun:
+class WaitingJobs:
     def __init__(self, buckets: Sequence[Bucket]) -> None:
         self._jobs: dict[Bucket, list[Job]] = {bucket: [] for bucket in buckets}
 

@@ -12,7 +12,7 @@ Origin = tuple[Partition, int]
 _LEAST_DROPPED: Final = 256
 
 
-class Step(Enum):
+class PassingStep(Enum):
     """What to do with a request.
 
     `SERVE`: answer or end it here. `WAIT`: an earlier request of its conversation has not been forwarded yet.
@@ -24,7 +24,7 @@ class Step(Enum):
     PASS_ON = auto()
 
 
-def next_step(*, closed: bool, cancelled: bool, late: bool, behind: bool) -> Step:
+def next_step(*, closed: bool, cancelled: bool, late: bool, behind: bool) -> PassingStep:
     """Return the next step for a request that has no text yet.
 
     Args:
@@ -34,8 +34,8 @@ def next_step(*, closed: bool, cancelled: bool, late: bool, behind: bool) -> Ste
         behind: an earlier request of its conversation may still be forwarded.
     """
     if not closed or cancelled or late:
-        return Step.SERVE
-    return Step.WAIT if behind else Step.PASS_ON
+        return PassingStep.SERVE
+    return PassingStep.WAIT if behind else PassingStep.PASS_ON
 
 
 class HeldRecords(Generic[R]):

@@ -19,7 +19,7 @@ from shared.telemetry.logs import get_logger
 from shared.wire.lanes import PASSED_ON, Lane
 from shared.wire.requests import Order
 from shared.wire.topics import TopicNames
-from workers.intake.passing import HeldRecords, Origin, Step, next_step
+from workers.intake.passing import HeldRecords, Origin, PassingStep, next_step
 from workers.request.job import Job
 from workers.request.open_answers import OpenAnswers
 
@@ -64,8 +64,8 @@ class PassingOn:
         Raises:
             BrokerUnavailable, ProtocolError: the copy could not be written.
         """
-        while (step := self._next_step(order, record, cancelled, lacks)) is not Step.PASS_ON:
-            if step is Step.SERVE:
+        while (step := self._next_step(order, record, cancelled, lacks)) is not PassingStep.PASS_ON:
+            if step is PassingStep.SERVE:
                 return False
             await asyncio.sleep(_POLL_S)
         if self.lane in PASSED_ON:
@@ -77,9 +77,9 @@ class PassingOn:
 
     def _next_step(
         self, order: Order, record: Record, cancelled: Callable[[], bool], lacks: Callable[[], bool]
-    ) -> Step:
+    ) -> PassingStep:
         if not (self.closed or lacks()):
-            return Step.SERVE
+            return PassingStep.SERVE
         return next_step(
             closed=True,
             cancelled=cancelled(),

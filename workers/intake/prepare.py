@@ -60,7 +60,7 @@ class Preparer:
             ProtocolError: the request cannot be served.
         """
         request = order.request
-        build = self.prompts.of(order.session)
+        build = self.prompts.builder_for(order.session)
         remembered = await self._remembered(order)
         for turn in remembered:
             if (done := answered_by(turn, order, now_unix_ms + order.clock_ms)) is not None:

@@ -23,10 +23,10 @@ from shared.telemetry.logs import get_logger
 from shared.wire.messages import Bucket, ChatRequest, ReplyDone
 from shared.wire.requests import Defaults, Order, settle
 from shared.wire.topics import BUCKETS, CE_SOURCE, TopicNames
-from workers.intake.lookahead import Begun, Lookahead
+from workers.intake.lookahead import Lookahead, WaitingJobs
 from workers.intake.passing_on import PassingOn
 from workers.intake.sorting import Sorting
-from workers.intake.triage import ANSWERED_MS, Fate, Late, Triage
+from workers.intake.triage import ANSWERED_MS, Late, Triage, TriageDecision
 from workers.request.job import Job, target_of
 from workers.request.open_answers import OpenAnswers
 from workers.request.recent_answers import RecentCancels
@@ -95,13 +95,13 @@ class Intake:
     _sorting: Sorting = field(init=False)
     _skew: ClockSkew = field(default_factory=ClockSkew, init=False)
     _processor: RecordProcessor = field(init=False)
-    _begun: Begun = field(init=False)
+    _begun: WaitingJobs = field(init=False)
 
     def __post_init__(self) -> None:
         named = {self.topics.bucket_of(topic): topic for topic in self.reader.topics}
         self._buckets = {named[bucket]: bucket for bucket in BUCKETS if bucket in named}
         self._lookahead = Lookahead(list(self._buckets.values()), max_waiting=self.worker.max_waiting)
-        self._begun = Begun(self._lookahead.buckets)
+        self._begun = WaitingJobs(self._lookahead.buckets)
         self._processor = RecordProcessor(
             self.offsets,
             self.commits,
@@ -185,8 +185,8 @@ class Intake:
 
     def _begin_one(self, record: Record) -> bool:
         """Begin a request; return whether it is served, since it may be too late."""
-        fate = self._sorting.triage.fate(record.headers, record.key, wire_unix_ms())
-        if fate is Fate.SKIP:
+        fate = self._sorting.triage.classify(record.headers, record.key, wire_unix_ms())
+        if fate is TriageDecision.SKIP:
             self.offsets.done(*record.origin)
         elif isinstance(fate, Late):
             self._sorting.answer_unread(fate, record.origin)
@@ -209,7 +209,7 @@ class Intake:
         if await self._repeated(order, origin) or await self._passed_on(order, record):
             return
         # The champion's lane cannot forward requests: it answers, and the answer names the version that wrote it.
-        served = self.versions.of(request.revision, request.epoch) or self.versions.serving
+        served = self.versions.for_request(request.revision, request.epoch) or self.versions.serving
         with served.preparing(), self.answers.preparing(order):
             job = await served.prepare(order, now)
             if request.created_unix_ms is not None:
@@ -243,7 +243,7 @@ class Intake:
             order,
             record,
             cancelled=lambda: self.cancelled.knows(request),
-            lacks=lambda: self.versions.of(request.revision, request.epoch) is None,
+            lacks=lambda: self.versions.for_request(request.revision, request.epoch) is None,
         )
 
     async def _repeated(self, order: Order, origin: tuple[Partition, int]) -> bool:

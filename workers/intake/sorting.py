@@ -10,7 +10,7 @@ from shared.records.offsets import OffsetTracker
 from shared.records.processor import RecordProcessor
 from shared.telemetry import metrics
 from shared.telemetry.logs import get_logger
-from workers.intake.triage import Fate, Late, Triage
+from workers.intake.triage import Late, Triage, TriageDecision
 from workers.request.open_answers import OpenAnswers
 
 log = get_logger()
@@ -40,8 +40,8 @@ class Sorting:
 
     def _sort_one(self, record: Record, now: float) -> bool:
         """Sort a record; return whether it is skipped."""
-        fate = self.triage.fate(record.headers, record.key, now)
-        if fate is Fate.SKIP:
+        fate = self.triage.classify(record.headers, record.key, now)
+        if fate is TriageDecision.SKIP:
             self.offsets.skip(*record.origin)
         elif not self.offsets.open(*record.origin):
             return False
@@ -49,7 +49,7 @@ class Sorting:
             self.answer_unread(fate, record.origin)
         else:
             self.park(record)
-        return fate is Fate.SKIP
+        return fate is TriageDecision.SKIP
 
     def answer_unread(self, late: Late, origin: tuple[Partition, int]) -> None:
         self.offsets.claim(*origin)

@@ -22,7 +22,7 @@ ANSWERED_MS: Final = 1_000
 _MAX_PARTITION: Final = 999_999_999
 
 
-class Fate(Enum):
+class TriageDecision(Enum):
     """What to do with a record. `OPEN`: decode it. `SKIP`: it needs no answer."""
 
     OPEN = auto()
@@ -58,16 +58,16 @@ class Triage:
     allowed: Sequence[str]
     answered_ms: int = ANSWERED_MS
 
-    def fate(self, headers: Mapping[str, bytes], key: bytes | None, now_unix_ms: float) -> Fate | Late:
+    def classify(self, headers: Mapping[str, bytes], key: bytes | None, now_unix_ms: float) -> TriageDecision | Late:
         deadline = deadline_in(headers)
         if deadline is None or deadline > now_unix_ms:
-            return Fate.OPEN
+            return TriageDecision.OPEN
         topic = text_of(headers, REPLY_TOPIC) or ""
         if topic == self.gateways and deadline + self.answered_ms <= now_unix_ms:
-            return Fate.SKIP
+            return TriageDecision.SKIP
         request_id = text_of(headers, CE_ID) or ""
         if not is_identifier(request_id) or not reply_topic_allowed(topic, self.allowed):
-            return Fate.OPEN
+            return TriageDecision.OPEN
         partition = number_of(headers, REPLY_PARTITION)
         return Late(
             topic,

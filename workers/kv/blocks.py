@@ -35,7 +35,7 @@ class Block(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class BlockRun:
     """The first `num_tokens` tokens of a chain, in blocks without a gap; the last may be a tail."""
 
     blocks: tuple[Block, ...]
@@ -114,7 +114,7 @@ class BlockChain:
             start += size
         return BlockChain(blocks, data, session=self._session, block_tokens=size)
 
-    def longest_run(self, held: Container[bytes]) -> Run:
+    def longest_run(self, held: Container[bytes]) -> BlockRun:
         """Return the longest beginning whose blocks are all in `held` (a set, for speed).
 
         If a full block or the tail is not in `held`, the longest beginning of it that was stored as a tail is included.
@@ -127,7 +127,7 @@ class BlockChain:
         blocks = self.blocks[:count]
         if count < len(self.blocks) and not self.blocks[count].shared:
             blocks += self._kept_tail(self.blocks[count], held)
-        return Run(blocks, blocks[-1].stop if blocks else 0)
+        return BlockRun(blocks, blocks[-1].stop if blocks else 0)
 
     def missing(self, held: Container[bytes]) -> tuple[Block, ...]:
         """Return the blocks that are not in `held` and have to be written."""

@@ -24,7 +24,7 @@ _PROBE_BLOCKS: Final = (1, 2, 4)  # of different sizes, so that probes alone det
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class LoadDecision:
     """Load the first `num_blocks`.
 
     Attributes:
@@ -40,14 +40,14 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class _Load:
+class _MeasuredLoad:
     num_bytes: int
     ms: float
 
 
 _FREE: Final = (
-    _Load(0, 0.0),
-    _Load(0, 0.0),
+    _MeasuredLoad(0, 0.0),
+    _MeasuredLoad(0, 0.0),
 )  # initial loads without cost, so that loading stays on until three loads were slow
 
 
@@ -58,7 +58,7 @@ class LoadGate:
 
     def __init__(self, *, probe_interval_ms: float) -> None:
         self._probe_interval_ms = probe_interval_ms
-        self._loads: deque[_Load] = deque(maxlen=_REMEMBERED)
+        self._loads: deque[_MeasuredLoad] = deque(maxlen=_REMEMBERED)
         self._rtt_ms = 0.0
         self._ms_per_byte = 0.0
         self._probe_sizes = cycle(_PROBE_BLOCKS)
@@ -72,7 +72,7 @@ class LoadGate:
         """Return whether any load could be faster than computing all tokens, or a probe is due."""
         return self._rtt_ms < recompute_ms or self._probe_is_due(now_unix_ms)
 
-    def decide(self, block_bytes: Sequence[int], recompute_ms: float, now_unix_ms: float) -> Decision:
+    def decide(self, block_bytes: Sequence[int], recompute_ms: float, now_unix_ms: float) -> LoadDecision:
         """Return how many of these blocks to load, from the first.
 
         Args:
@@ -82,13 +82,13 @@ class LoadGate:
         """
         load_ms = self.load_ms(sum(block_bytes))
         if not block_bytes:
-            return Decision(0, load_ms, recompute_ms)
+            return LoadDecision(0, load_ms, recompute_ms)
         if load_ms < recompute_ms:
-            return Decision(len(block_bytes), load_ms, recompute_ms)
+            return LoadDecision(len(block_bytes), load_ms, recompute_ms)
         if not self._probe_is_due(now_unix_ms):
-            return Decision(0, load_ms, recompute_ms)
+            return LoadDecision(0, load_ms, recompute_ms)
         self._last_unix_ms = now_unix_ms
-        return Decision(min(next(self._probe_sizes), len(block_bytes)), load_ms, recompute_ms, probe=True)
+        return LoadDecision(min(next(self._probe_sizes), len(block_bytes)), load_ms, recompute_ms, probe=True)
 
     def observe(self, num_bytes: int, ms: float, now_unix_ms: float) -> None:
         """Learn that a load of this many bytes took `ms`; a failed load counts with the time until its failure.
@@ -101,7 +101,7 @@ class LoadGate:
         # within a few requests.
         sooner = 2 * ms < self.load_ms(num_bytes)
         self._last_unix_ms = -math.inf if sooner else now_unix_ms
-        self._loads.append(_Load(num_bytes, ms))
+        self._loads.append(_MeasuredLoad(num_bytes, ms))
         self._fit()
 
     def _probe_is_due(self, now_unix_ms: float) -> bool:
@@ -119,7 +119,7 @@ class LoadGate:
         self._rtt_ms = max(0.0, median_low(load.ms - self._ms_per_byte * load.num_bytes for load in recent))
 
 
-def _slopes(loads: Sequence[_Load]) -> list[float]:
+def _slopes(loads: Sequence[_MeasuredLoad]) -> list[float]:
     """Return the milliseconds for a byte of every pair of loads with sufficiently different sizes."""
     slopes: list[float] = []
     for number, one in enumerate(loads):

@@ -15,7 +15,7 @@ ENTRY_BYTES: Final = 400
 V = TypeVar("V", bound=Sized)
 
 
-class _Entry(NamedTuple, Generic[V]):
+class _CachedValue(NamedTuple, Generic[V]):
     value: V
     owner: str
     used_unix_ms: float
@@ -44,7 +44,7 @@ class HostCache(Generic[V]):
         self._evicted, self._dropped = evicted, dropped
         self._max_bytes = max_bytes
         self._ttl_ms = ttl_s * 1_000
-        self._entries: OrderedDict[bytes, _Entry[V]] = OrderedDict()  # least recently used first
+        self._entries: OrderedDict[bytes, _CachedValue[V]] = OrderedDict()  # least recently used first
         self._owners: dict[str, set[bytes]] = {}
         self.num_bytes = 0
 
@@ -85,7 +85,7 @@ class HostCache(Generic[V]):
             oldest, entry = next(iter(self._entries.items()))
             self._drop(oldest)
             self._evicted(oldest, entry.value, entry.owner)
-        self._entries[name] = _Entry(value, owner, now_unix_ms)
+        self._entries[name] = _CachedValue(value, owner, now_unix_ms)
         self._owners.setdefault(owner, set()).add(name)
         self.num_bytes += size
 
@@ -103,7 +103,7 @@ class HostCache(Generic[V]):
                 return
             self._drop(name)
 
-    def _expired(self, entry: _Entry[V], now_unix_ms: float) -> bool:
+    def _expired(self, entry: _CachedValue[V], now_unix_ms: float) -> bool:
         return now_unix_ms - entry.used_unix_ms >= self._ttl_ms
 
     def _drop(self, name: bytes) -> None:

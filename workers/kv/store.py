@@ -157,7 +157,7 @@ class KvStore:
         if self.probe_due_in_ms() == 0.0:
             if self._redis.cause is not None:
                 self._nodes.learn()  # another server may have replaced the failed one
-            batch, key = Batch(self._nodes), _PROBE.of("kv")
+            batch, key = Batch(self._nodes), _PROBE.redis_key("kv")
             self._ask(batch, _PROBE, [key])
             batch.add(key, "HMGET", key, b"probe")
             batch.add(key, "MGET", key)
@@ -190,7 +190,7 @@ class KvStore:
         Redis sends a reply only when it is complete, so each has a few MiB, and the next is requested while one is
         used.
         """
-        tenant, own = session.tenant, session.of("kv")
+        tenant, own = session.tenant, session.redis_key("kv")
         yield from self._load(shared_names, lambda some: ["MGET", *[shared_key(tenant, name) for name in some]])
         yield from self._load(names, lambda some: ["HMGET", own, *some])
 
@@ -243,7 +243,7 @@ class KvStore:
             raise StoreUnavailable("Redis rejects writes; they are paused for a moment")
         parts = [*_parts(blocks)] or ([{}] if drop else [])
         for number, part in enumerate(parts):
-            _write(batch, session.of("kv"), part, drop=() if number else drop, ttl_s=self._ttl_s)
+            _write(batch, session.redis_key("kv"), part, drop=() if number else drop, ttl_s=self._ttl_s)
         for name, value in (shared or {}).items():
             key = shared_key(session.tenant, name)
             batch.add(key, "SET", key, value, "EX", self._ttl_s, "NX")
@@ -261,7 +261,7 @@ class KvStore:
         """Delete invalid blocks."""
         batch = self._batch()
         if names:
-            batch.add(session.of("kv"), "HDEL", session.of("kv"), *names)
+            batch.add(session.redis_key("kv"), "HDEL", session.redis_key("kv"), *names)
         for name in shared_names:
             key = shared_key(session.tenant, name)
             batch.add(key, "DEL", key)
@@ -277,7 +277,7 @@ class KvStore:
 
     def _ask(self, batch: Batch, session: SessionKey, shared_keys: Sequence[str]) -> None:
         limits = (self._ttl_s, self._max_value_bytes, _LONGEST_NAME, _MOST_NAMES)
-        batch.add(session.of("kv"), "EVAL", ASK_SESSION, 1, session.of("kv"), *limits)
+        batch.add(session.redis_key("kv"), "EVAL", ASK_SESSION, 1, session.redis_key("kv"), *limits)
         if shared_keys:
             batch.add(shared_keys[0], "EVAL", ASK_SHARED, len(shared_keys), *shared_keys, *limits)
 
@@ -288,7 +288,7 @@ class KvStore:
         """
         if not blocks:
             return True
-        marks, key = Batch(self._marks), session.of("erased")
+        marks, key = Batch(self._marks), session.redis_key("erased")
         marks.add(key, "GET", key)
         try:
             (erased,) = marks.execute()

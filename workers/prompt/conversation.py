@@ -86,7 +86,7 @@ class EncodedTurns:
         self._most = conversations
         self._encoders: OrderedDict[SessionKey, TurnEncoder] = OrderedDict()
 
-    def of(self, session: SessionKey) -> TurnEncoder:
+    def encoder_for(self, session: SessionKey) -> TurnEncoder:
         """Return the encoder that caches a conversation's turns until it is forgotten.
 
         An encoder obtained before the turns are read cannot add erased turns to a later encoder.
@@ -157,7 +157,7 @@ class BuildPrompt(Protocol):
 class Prompts(Protocol):
     """Builders of prompts of one kind, for any conversation."""
 
-    def of(self, session: SessionKey) -> BuildPrompt:
+    def builder_for(self, session: SessionKey) -> BuildPrompt:
         """Return the builder of a conversation's next prompt.
 
         Call this before its turns are read, since they may be erased before they are encoded.
@@ -184,8 +184,8 @@ class PromptBuilder:
         self._entry = lru_cache(_REMEMBERED_ENTRIES)(self._encode_entry)
         self._encoded_turns = EncodedTurns(self._encode_turn)
 
-    def of(self, session: SessionKey) -> BuildPrompt:
-        return partial(self.build, encode_turn=self._encoded_turns.of(session))
+    def builder_for(self, session: SessionKey) -> BuildPrompt:
+        return partial(self.build, encode_turn=self._encoded_turns.encoder_for(session))
 
     def forget(self, session: SessionKey) -> None:
         self._encoded_turns.forget(session)

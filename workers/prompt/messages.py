@@ -54,7 +54,7 @@ class MessageBuilder:
         self._most_turns = most_turns
         self._budget = budget or PromptBudget()
 
-    def of(self, session: SessionKey) -> BuildPrompt:
+    def builder_for(self, session: SessionKey) -> BuildPrompt:
         del session  # nothing is cached
         return self.build
 

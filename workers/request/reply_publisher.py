@@ -32,7 +32,7 @@ Settled = Callable[[], None]
 
 
 @dataclass(slots=True)
-class _Entry:
+class _RoundPart:
     """An answer's part of the next round. `settled` are called once its end is acknowledged."""
 
     delta: ReplyDelta | None = None
@@ -56,7 +56,7 @@ class _Lane:
         self._next_seq: dict[str, int] = {}
         self._producer = producer
         self._target = target
-        self._pending: dict[str, _Entry] = {}
+        self._pending: dict[str, _RoundPart] = {}
         self._wake = asyncio.Event()
         self.idle = asyncio.Event()
         self.idle.set()
@@ -68,11 +68,11 @@ class _Lane:
     def put_end(self, done: ReplyDone, settled: Settled) -> None:
         self._entry(done.request_id).end(done, [settled])
 
-    def _entry(self, request_id: str) -> _Entry:
+    def _entry(self, request_id: str) -> _RoundPart:
         """Return the answer's part of the next round, and wake the lane."""
         self.idle.clear()
         self._wake.set()
-        return self._pending.setdefault(request_id, _Entry())
+        return self._pending.setdefault(request_id, _RoundPart())
 
     def forget(self, request_id: str) -> None:
         """Drop an answer's text. A queued end is still sent, because its record is done only when the end is
@@ -106,7 +106,7 @@ class _Lane:
             return bool(self._pending)
         return True
 
-    async def _round(self, batch: dict[str, _Entry]) -> list[tuple[ReplyDone, list[Settled]]]:
+    async def _round(self, batch: dict[str, _RoundPart]) -> list[tuple[ReplyDone, list[Settled]]]:
         """Produce a round; return the terminal events that must be sent again, with their `settled`."""
         messages = [
             message
@@ -139,7 +139,7 @@ class _Lane:
         else:
             contain_each("answer", *settled, request_id=done.request_id)
 
-    def _numbered(self, request_id: str, entry: _Entry) -> ReplyDelta | None:
+    def _numbered(self, request_id: str, entry: _RoundPart) -> ReplyDelta | None:
         """Return the entry's delta with its final `seq`; merged deltas count as one."""
         delta = entry.delta
         if delta is not None:

@@ -24,7 +24,7 @@ class Costs(Protocol):
 
 
 @dataclass(slots=True)
-class Load:
+class RunningLoad:
     """The running sequences, for the policy. The scheduler updates it."""
 
     num_slots: int
@@ -52,19 +52,19 @@ class Policy(Protocol):
                 predictions, for example because its client cancelled it in time.
         """
 
-    def give_up(self, now_unix_ms: float, load: Load) -> list[Sequence]:
+    def give_up(self, now_unix_ms: float, load: RunningLoad) -> list[Sequence]:
         """Return the sequences, waiting or running, that cannot meet their deadline or are not worth it.
 
         The scheduler then discards them.
         """
 
-    def admit(self, now_unix_ms: float, load: Load) -> Sequence | None:
+    def admit(self, now_unix_ms: float, load: RunningLoad) -> Sequence | None:
         """Return the sequence that gets the next slot and remove it from the queue; None for none now."""
 
     def wake_unix_ms(self) -> float | None:
         """Return when `admit` may return a sequence although nothing has happened since it returned None."""
 
-    def outlook(self, now_unix_ms: float, load: Load) -> Outlook | None:
+    def outlook(self, now_unix_ms: float, load: RunningLoad) -> Outlook | None:
         """Return what a request that arrives now could expect; None if the policy does not look ahead."""
 
     def slack_ms(self, rows: Collection[Sequence], now_unix_ms: float) -> float:

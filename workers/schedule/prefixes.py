@@ -13,7 +13,7 @@ from workers.schedule.sequence import Sequence
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class SlotPrefix:
     """The first `length` tokens of a prompt are in `slot`."""
 
     slot: int
@@ -63,7 +63,7 @@ class SlotPrefixes:
         """Return the tokens whose KV is still in a slot, by conversation."""
         return {left.sequence.session: left.token_ids for left in self._left.values()}
 
-    def longest(self, sequence: Sequence, slot: int, running: Iterable[tuple[int, Sequence]]) -> Standing | None:
+    def longest(self, sequence: Sequence, slot: int, running: Iterable[tuple[int, Sequence]]) -> SlotPrefix | None:
         """Return the longest beginning of a prompt that a slot holds; on a tie the one in `slot`.
 
         Args:
@@ -71,11 +71,11 @@ class SlotPrefixes:
             slot: the slot that it will use.
             running: the running sequences with their slots.
         """
-        best: Standing | None = None
+        best: SlotPrefix | None = None
         for place, left in self._left.items():
             length = _usable(sequence, left.sequence, left.token_ids)
             if best is None or (length, place == slot) > (best.length, best.slot == slot):
-                best = Standing(place, length)
+                best = SlotPrefix(place, length)
         least = best.length if best is not None else 0
         if least < sequence.shared_tokens:
             for place, row in running:
@@ -83,7 +83,7 @@ class SlotPrefixes:
                 if row is not sequence and computed > least and row.session.tenant == sequence.session.tenant:
                     length = _usable(sequence, row, row.prompt_ids[:computed])
                     if length > least:
-                        best, least = Standing(place, length), length
+                        best, least = SlotPrefix(place, length), length
         return best if best is not None and best.length else None
 
     def in_place(self, sequence: Sequence, slot: int) -> int:

@@ -12,7 +12,7 @@ from typing import Final
 from shared.wire.session_key import SessionKey
 from workers.schedule.lengths import SHOWN, OutputLengths
 from workers.schedule.outlook import Outlook
-from workers.schedule.policy import Load, Policy
+from workers.schedule.policy import Policy, RunningLoad
 from workers.schedule.sequence import Finished, Phase, Sequence
 
 
@@ -58,7 +58,7 @@ class Roster:
         self._lengths = lengths
         self._waiting: dict[str, Sequence] = {}
         self._running: dict[str, Sequence] = {}
-        self._load = Load(num_slots, self._running.values())
+        self._load = RunningLoad(num_slots, self._running.values())
         self._late = Late(self._running)
         self._cancelled: dict[str, None] = {}  # ordered, so that the same events give the same steps
 

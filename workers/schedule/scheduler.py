@@ -30,7 +30,7 @@ DECODE_STALL_MS: Final = 160.0
 _WORTH_CALLS: Final = 4.0
 
 
-class Step(Struct, frozen=True, kw_only=True, gc=False):
+class EngineStep(Struct, frozen=True, kw_only=True, gc=False):
     """One engine step: KV transfers in order, then decode rows and prompt chunks, in any order or in one call.
 
     Any part may be empty. `prefilled` and `decoded` are the sequences of the chunks and of the decode rows.
@@ -77,7 +77,7 @@ class Scheduler(Roster):
         self._transfers: list[Transfer] = []
         self._prefixes = SlotPrefixes()
 
-    def next_step(self, now_unix_ms: float) -> Step | None:
+    def next_step(self, now_unix_ms: float) -> EngineStep | None:
         """Return the next engine step; None if there is nothing to compute."""
         self._admit(now_unix_ms)
         decoding = self._slots.decoding
@@ -98,10 +98,12 @@ class Scheduler(Roster):
         if not chunks and not decoding and not (self._limits.reuse_kv and self._transfers):
             return None
         transfers, self._transfers = tuple(self._transfers), []
-        return Step(transfers=transfers, prefill=chunks, decode=rows, prefilled=prefilled, decoded=tuple(decoding))
+        return EngineStep(
+            transfers=transfers, prefill=chunks, decode=rows, prefilled=prefilled, decoded=tuple(decoding)
+        )
 
     def complete(
-        self, step: Step, prefill_tokens: Tokens[int | None], decode_tokens: Tokens[int], now_unix_ms: float
+        self, step: EngineStep, prefill_tokens: Tokens[int | None], decode_tokens: Tokens[int], now_unix_ms: float
     ) -> list[Token | Finished]:
         """Add the sampled tokens. A stop token ends a sequence and is not part of its output."""
         for sequence in step.decoded:

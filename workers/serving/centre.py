@@ -39,7 +39,7 @@ _JOURNAL_WAIT_S: Final = 0.5
 _USELESS: Final = frozenset({"failed", "cancelled"})
 
 
-class Reach(Protocol):
+class CentreLink(Protocol):
     """The link to the centre: `workers.edge.sync`. Connections opened before `back_s` may be dead."""
 
     @property
@@ -60,7 +60,7 @@ class NoAnswer(ReplylineError):  # noqa: N818 - what happened, not a kind of err
 
 
 @dataclass(slots=True, eq=False)
-class _Asked:
+class _CentreQuestion:
     """A question sent to the centre. `text` is the part of the answer that was shown; `chat` is the connection."""
 
     job: Job
@@ -106,7 +106,7 @@ class _Asked:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Centre:
+class CentreClient:
     """Asks the centre; runs on the event loop.
 
     Attributes:
@@ -120,7 +120,7 @@ class Centre:
     token: Callable[[], str]
     tenant: str
     link: LinkTime
-    reach: Reach
+    reach: CentreLink
     _chats: OrderedDict[SessionKey, tuple[AsyncReplyline, float]] = field(default_factory=OrderedDict, init=False)
     _asking: dict[str, asyncio.Task[None]] = field(default_factory=dict, init=False)
     _tasks: Tasks = field(default_factory=lambda: Tasks(task_failed), init=False)
@@ -139,7 +139,7 @@ class Centre:
         if self.reach.away or self.link.left_ms(job.order.deadline.first_token_unix_ms, now_unix_ms()) <= 0:
             metrics.edge_questions.labels("unsure").inc()
             return False
-        task = self._tasks.start(self._answer(_Asked(job, publish), here), job.id)
+        task = self._tasks.start(self._answer(_CentreQuestion(job, publish), here), job.id)
         self._asking[job.id] = task
         task.add_done_callback(lambda _: self._asking.pop(job.id, None))
         return True
@@ -149,7 +149,7 @@ class Centre:
         task = self._asking.get(request_id)
         return task is not None and task.cancel()
 
-    async def _answer(self, asked: _Asked, here: AnswerHere) -> None:
+    async def _answer(self, asked: _CentreQuestion, here: AnswerHere) -> None:
         """Get the answer. After an internal fault the edge answers itself."""
         job = asked.job
         with contained("answer", request_id=job.id) as asking:
@@ -163,7 +163,7 @@ class Centre:
         else:
             here(job)
 
-    async def _is_answered(self, asked: _Asked) -> bool:
+    async def _is_answered(self, asked: _CentreQuestion) -> bool:
         """Ask, and return whether the answer has ended, by the centre or by a cancel."""
         job = asked.job
         try:
@@ -185,7 +185,7 @@ class Centre:
             metrics.edge_questions.labels("centre").inc()
         return True
 
-    def _failed(self, asked: _Asked, error: Exception) -> None:
+    def _failed(self, asked: _CentreQuestion, error: Exception) -> None:
         """Give up a question. A connection that gave no answer is not used again."""
         cause = str(error) or "nothing came in time"
         log.warning("centre_failed", request_id=asked.job.id, cause=cause)
@@ -195,7 +195,7 @@ class Centre:
         if isinstance(error, ConnectFailed | TimeoutError):
             self._close(asked.job.session, after_s=_IDLE_S)  # it may still receive another answer
 
-    def _leave(self, asked: _Asked) -> None:
+    def _leave(self, asked: _CentreQuestion) -> None:
         """Tell the centre to stop answering."""
         if asked.chat is not None:
             self._tasks.start(asked.chat.cancel(asked.job.id), "cancel")

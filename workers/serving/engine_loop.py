@@ -24,7 +24,7 @@ from workers.engine import Engine
 from workers.request.job import Job
 from workers.schedule.costs import CostModel
 from workers.schedule.outlook import LatestOutlook, Outlook
-from workers.schedule.scheduler import Scheduler, Step
+from workers.schedule.scheduler import EngineStep, Scheduler
 from workers.schedule.sequence import Finished, Prefix, Token
 from workers.serving.drafts import Drafts
 from workers.serving.engine_step import Keep, StepResult, count_step, learn_costs, run_step
@@ -107,7 +107,7 @@ class EngineLoop:
     _standing: Mapping[SessionKey, Tokens[int]] = field(default_factory=dict, init=False)
     _load: tuple[int, int] = field(default=(0, 0), init=False)
     _outlook: LatestOutlook = field(default_factory=LatestOutlook, init=False)
-    _steps: list[tuple[Step, StepResult, float, float]] = field(default_factory=list, init=False)
+    _steps: list[tuple[EngineStep, StepResult, float, float]] = field(default_factory=list, init=False)
 
     # --- called from any thread
 
@@ -196,7 +196,7 @@ class EngineLoop:
                 self._fail(error)
             return True
 
-    def _next_step(self) -> Step | None:
+    def _next_step(self) -> EngineStep | None:
         """Read the mail, remove what is cancelled, too late or given up, and plan a step."""
         now = now_unix_ms()
         while self._mail:
@@ -245,7 +245,7 @@ class EngineLoop:
                 count_step(step, result, self.costs)
                 learn_costs(self.costs, step, result)
 
-    def _complete(self, step: Step, result: StepResult) -> bool:
+    def _complete(self, step: EngineStep, result: StepResult) -> bool:
         """Add the sampled tokens to their answers and publish what is due; return whether anything was."""
         spoiled = self.scheduler.rows_in(result.spoiled)
         events = self.scheduler.complete(step, result.prefill_tokens, result.decode_tokens, now_unix_ms())

@@ -16,7 +16,7 @@ from shared.telemetry import metrics
 from shared.telemetry.faults import caught
 from workers.engine import DecodeRow, Engine, MixingEngine, PrefillChunk
 from workers.schedule.costs import CostModel
-from workers.schedule.scheduler import Step
+from workers.schedule.scheduler import EngineStep
 from workers.schedule.sequence import Sequence
 from workers.schedule.slots import Export, Import, Move, Transfer
 from workers.schedule.work import Work
@@ -52,7 +52,7 @@ def keep_nothing(sequence: Sequence, start: int, values: NDArray[Any]) -> None:
     """Store no KV, because there is no cache."""
 
 
-def run_step(engine: Engine, step: Step, keep: Keep) -> StepResult:
+def run_step(engine: Engine, step: EngineStep, keep: Keep) -> StepResult:
     """Run a step.
 
     Raises:
@@ -116,7 +116,7 @@ def _export(engine: Engine, item: Export, keep: Keep) -> None:
     keep(item.sequence, item.start, values)
 
 
-def learn_costs(costs: CostModel, step: Step, result: StepResult) -> None:
+def learn_costs(costs: CostModel, step: EngineStep, result: StepResult) -> None:
     """Update the cost model with the duration of the calls, and record the ratio to its prediction."""
     for seconds, work in _calls(step, result):
         ratio = seconds * 1_000 / costs.observe(seconds * 1_000, work)
@@ -126,7 +126,7 @@ def learn_costs(costs: CostModel, step: Step, result: StepResult) -> None:
             _prefill_ratio.observe(ratio)
 
 
-def _calls(step: Step, result: StepResult) -> Iterator[tuple[float, Work]]:
+def _calls(step: EngineStep, result: StepResult) -> Iterator[tuple[float, Work]]:
     """Yield the duration and the work of each call of a step."""
     if result.mixed_s is not None:
         yield result.mixed_s, Work.of_mixed(step.prefill, step.decode)
@@ -137,7 +137,7 @@ def _calls(step: Step, result: StepResult) -> Iterator[tuple[float, Work]]:
         yield result.prefill_s, Work.of_rectangle(step.prefill)
 
 
-def count_step(step: Step, result: StepResult, costs: CostModel) -> None:
+def count_step(step: EngineStep, result: StepResult, costs: CostModel) -> None:
     """Record a step's tokens and the duration of its parts; that of a mixed call is divided in the predicted ratio."""
     prefill_s, decode_s = result.prefill_s, result.decode_s
     if result.mixed_s is not None:

@@ -25,7 +25,7 @@ Prepare = Callable[[Order, float], Awaitable[Job | ReplyDone]]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Served:
+class ServedVersion:
     """A loaded model version.
 
     Attributes:
@@ -89,21 +89,21 @@ class LoadedVersions:
     """
 
     def __init__(self) -> None:
-        self._loaded: dict[str, Served] = {}
+        self._loaded: dict[str, ServedVersion] = {}
         self._serving = ""
         self.epoch = 0
 
-    def __iter__(self) -> Iterator[Served]:
+    def __iter__(self) -> Iterator[ServedVersion]:
         return iter(list(self._loaded.values()))
 
-    def __getitem__(self, revision: str) -> Served:
+    def __getitem__(self, revision: str) -> ServedVersion:
         return self._loaded[revision]
 
-    def __contains__(self, served: Served) -> bool:
+    def __contains__(self, served: ServedVersion) -> bool:
         return self._loaded.get(served.revision) is served
 
     @property
-    def serving(self) -> Served:
+    def serving(self) -> ServedVersion:
         """Return the serving version."""
         return self._loaded[self._serving]
 
@@ -112,7 +112,7 @@ class LoadedVersions:
         """Return the versions that have a name, the serving one first."""
         return tuple(name for name in (self._serving, *(self._loaded.keys() - {self._serving})) if name)
 
-    def of(self, revision: Revision | None, epoch: int | None) -> Served | None:
+    def for_request(self, revision: Revision | None, epoch: int | None) -> ServedVersion | None:
         """Return the version that a request names, or the serving one if it names none.
 
         Returns:
@@ -122,7 +122,7 @@ class LoadedVersions:
             return self.serving
         return self._loaded.get(revision) if (epoch or 0) >= self.epoch else None
 
-    def add(self, served: Served) -> None:
+    def add(self, served: ServedVersion) -> None:
         """Add a version that does not serve yet."""
         self._loaded[served.revision] = served
         metrics.loaded_versions.labels(served.revision).set(0)
@@ -137,7 +137,7 @@ class LoadedVersions:
         metrics.model_info.clear()
         metrics.model_info.labels(info.model, revision, info.computed_by, version("replyline")).set(1)
 
-    def remove(self, revision: str) -> Served:
+    def remove(self, revision: str) -> ServedVersion:
         """Remove and return a version that does not serve."""
         metrics.loaded_versions.remove(revision)
         return self._loaded.pop(revision)

@@ -21,9 +21,9 @@ from workers.request.ending import ended_at_once, terminal_event, turn_of
 from workers.request.job import Job
 from workers.request.open_answers import OpenAnswers
 from workers.schedule.sequence import Finished, Phase
-from workers.serving.centre import Centre
+from workers.serving.centre import CentreClient
 from workers.serving.drafts import Ended, Grown, Progress, Released
-from workers.serving.loaded_versions import LoadedVersions, Served
+from workers.serving.loaded_versions import LoadedVersions, ServedVersion
 from workers.serving.shadow import Shadow
 from workers.telemetry.answer_metrics import count_end
 from workers.telemetry.tracer import Tracer
@@ -57,7 +57,7 @@ class Worker:
         released: Callable[[Job], None] = lambda _: None,
         tracer: Tracer | None = None,
         shadow: Shadow | None = None,
-        centre: Centre | None = None,
+        centre: CentreClient | None = None,
     ) -> None:
         self._versions = versions
         self._answers = answers
@@ -134,7 +134,7 @@ class Worker:
 
     # --- the engine's thread
 
-    async def compute(self, served: Served) -> None:
+    async def compute(self, served: ServedVersion) -> None:
         """Compute with a version until cancelled.
 
         Raises:

@@ -16,7 +16,7 @@ from workers.engine.greedy import answer_greedily
 from workers.engine.load_model import LoadedModel, load_model
 from workers.engine.upstream.model import UpstreamModel
 from workers.schedule.costs import CostModel
-from workers.serving.loaded_versions import Served
+from workers.serving.loaded_versions import ServedVersion
 from workers.serving.worker import Worker
 from workers.versions.candidate import Candidate
 
@@ -32,7 +32,9 @@ class VersionLoader:
     worker: Worker
     tasks: Tasks
 
-    def made(self, settings: Settings, revision: str, model: LoadedModel | UpstreamModel, costs: CostModel) -> Served:
+    def made(
+        self, settings: Settings, revision: str, model: LoadedModel | UpstreamModel, costs: CostModel
+    ) -> ServedVersion:
         """Return a loaded model as a version that is to serve."""
         return make_served(
             settings,
@@ -45,12 +47,12 @@ class VersionLoader:
             changed=self.worker.note_outlook,
         )
 
-    def start(self, served: Served) -> None:
+    def start(self, served: ServedVersion) -> None:
         """Have a version compute what it is given."""
         served.start()
         self.tasks.start(self.worker.compute(served), _task_of(served))
 
-    async def load_beside(self, candidate: Candidate, serving: Served) -> Served:
+    async def load_beside(self, candidate: Candidate, serving: ServedVersion) -> ServedVersion:
         """Load a version that was rehearsed, and have it compute. Its files are hashed again, as the rehearsal was
         minutes ago in another process. It is not measured while another computes: it begins with the other's
         costs, in proportion to the weights, and learns. Raises `ModelError`, `SettingsError`, `EngineError`."""
@@ -66,7 +68,7 @@ class VersionLoader:
         self.start(served)
         return served
 
-    async def close(self, served: Served) -> None:
+    async def close(self, served: ServedVersion) -> None:
         """Close a version without open answers, and give its memory back to the system."""
         await self.tasks.cancel(_task_of(served))
         await asyncio.to_thread(served.close)
@@ -74,7 +76,7 @@ class VersionLoader:
             await asyncio.to_thread(ctypes.CDLL(None).malloc_trim, 0)
 
 
-def _task_of(served: Served) -> str:
+def _task_of(served: ServedVersion) -> str:
     return f"engine {served.revision}"
 
 

@@ -24,7 +24,7 @@ from shared.versions.state import State
 from shared.wire.fields import Revision
 from shared.wire.lanes import CHAMPION, Lane
 from shared.wire.messages import Refusal
-from workers.serving.loaded_versions import LoadedVersions, Served
+from workers.serving.loaded_versions import LoadedVersions, ServedVersion
 from workers.versions.candidate import Candidate
 from workers.versions.decision import Abandon, Close, Load, Serve, Situation, next_action, wanted_beside
 
@@ -54,8 +54,8 @@ class Means:
 
     open: Callable[[Revision | None], Candidate]
     rehearse: Callable[[Candidate], Awaitable[str | None]]
-    load: Callable[[Candidate, Served], Awaitable[Served]]
-    close: Callable[[Served], Awaitable[None]]
+    load: Callable[[Candidate, ServedVersion], Awaitable[ServedVersion]]
+    close: Callable[[ServedVersion], Awaitable[None]]
     answering: Callable[[], Collection[Revision]]
     remember: Callable[[Revision | None], None]
 
@@ -207,7 +207,7 @@ class Switcher:
         self.means.remember(None if revision == self._folder else revision)
         log.info("switch_done", version=revision, before=before, epoch=self.versions.epoch)
 
-    async def _close(self, served: Served) -> None:
+    async def _close(self, served: ServedVersion) -> None:
         try:
             await self.means.close(served)
         finally:
@@ -269,7 +269,7 @@ class Switcher:
         if failure is not None:
             raise Refused("rehearsal", failure)
 
-    async def _loaded(self, candidate: Candidate) -> Served:
+    async def _loaded(self, candidate: Candidate) -> ServedVersion:
         try:
             return await self.means.load(candidate, self.versions.serving)
         except ReplylineError as error:

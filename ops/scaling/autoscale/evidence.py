@@ -11,7 +11,7 @@ from ops.scaling.autoscale.basis import Basis
 from ops.scaling.autoscale.scaler import BURST_MS, Seen, asked_lately
 from shared.wire.lanes import CHAMPION, Lane
 from shared.wire.messages import Bucket, WorkerReport
-from shared.wire.scaling import Asked, DemandReport
+from shared.wire.scaling import BucketDemand, DemandReport
 from shared.wire.topics import BUCKETS
 
 MINUTE_MS: Final = 60_000.0
@@ -56,7 +56,7 @@ class _Gateway:
     """A gateway by its counts: `samples` are those at moments of its clock since it was heard or began."""
 
     since_unix_ms: int
-    asked: dict[Bucket, Asked]
+    asked: dict[Bucket, BucketDemand]
     heard_unix_ms: float
     samples: deque[_Sample]
     born_here: bool
@@ -102,7 +102,7 @@ class Evidence:
             self._gateways[gateway_id] = known
         _, work_ms, requests, judged, in_time = known.samples[-1]
         for bucket, each in asked.items():
-            last = known.asked.get(bucket, Asked())
+            last = known.asked.get(bucket, BucketDemand())
             work_ms += self._work_ms(bucket, each.requests - last.requests, each.work_ms - last.work_ms)
             requests += each.requests - last.requests
             judged += each.judged - last.judged

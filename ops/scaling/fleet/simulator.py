@@ -27,7 +27,7 @@ from ops.simulate.simulated_worker import SimulatedWorker
 from ops.simulate.simulator import SimulatedOutcome, deadline_of, outcome_of, sequence_of
 from ops.simulate.virtual_engine import VirtualEngine
 from ops.traces.trace import Request
-from shared.wire.assignment import Member, assign
+from shared.wire.assignment import GroupMember, assign
 from shared.wire.topics import BUCKETS
 from workers.schedule.costs import CostModel
 from workers.schedule.lengths import OutputLengths
@@ -42,7 +42,7 @@ class FleetWorker(SimulatedWorker):
     """The worker of a machine, and its membership of the group."""
 
     machine: Machine
-    member: Member = field(default_factory=lambda: Member(topics=frozenset(BUCKETS)))
+    member: GroupMember = field(default_factory=lambda: GroupMember(topics=frozenset(BUCKETS)))
 
     @property
     def idle(self) -> bool:
@@ -188,7 +188,7 @@ class FleetSimulator:
         self._readers = {}
         for name, held in assign(dict.fromkeys(BUCKETS, PARTITIONS), members).items():
             worker, numbers = self._workers[name], held.get(BUCKETS[0], [])
-            worker.member = Member(topics=worker.member.topics, held=held, round=self._round)
+            worker.member = GroupMember(topics=worker.member.topics, held=held, round=self._round)
             self._readers.update(dict.fromkeys(numbers, worker))
             worker.gate.reads(numbers, now_ms)
             if worker.step is None:

@@ -7,7 +7,7 @@ import msgspec
 from aiokafka.cluster import ClusterMetadata
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
 
-from shared.wire.assignment import Member, assign
+from shared.wire.assignment import GroupMember, assign
 
 _VERSION: Final = 0
 
@@ -40,7 +40,7 @@ class StickyAssignor:
         """Assign the partitions of all members; only the group's leader calls this."""
         held = {name: _held(member.user_data) for name, member in members.items()}
         known = {
-            name: Member(frozenset(member.subscription), held[name].partitions, held[name].round)
+            name: GroupMember(frozenset(member.subscription), held[name].partitions, held[name].round)
             for name, member in members.items()
         }
         topics = {topic for member in known.values() for topic in member.topics}

@@ -14,7 +14,7 @@ from shared.kafka.broker.records import Record
 from shared.kafka.reading.assignor import StickyAssignor
 from shared.kafka.reading.fetch_sessions import fetch_by_sessions
 from shared.kafka.reading.losses import Losses, Membership
-from shared.kafka.reading.reader import Reader
+from shared.kafka.reading.reader import TopicReader
 from shared.settings.kafka import KafkaSettings
 from shared.telemetry import metrics
 
@@ -48,7 +48,7 @@ class _Rebalances(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka 
         self._losses.on_partitions_assigned(assigned)
 
 
-class GroupReader(Reader):
+class GroupReader(TopicReader):
     """Reads topics as a member of a consumer group. The caller commits offsets."""
 
     def __init__(

@@ -29,7 +29,7 @@ from shared.telemetry.availability import Availability
 _RETRY_S: Final = 0.2
 
 
-class Reader:
+class TopicReader:
     """A consumer with `start`, `read` and `stop`.
 
     Args:
@@ -86,7 +86,7 @@ class Reader:
             raise BrokerUnavailable(f"cannot read {self._source}: {error!r}") from error
 
 
-class PartitionReader(Reader):
+class PartitionReader(TopicReader):
     """Reads partitions of a topic from their end, without a consumer group.
 
     Args:
@@ -192,7 +192,7 @@ class PartitionReader(Reader):
         return self._positions.next_offset(TopicPartition(self._topic, partition))
 
 
-class LogReader(Reader):
+class LogReader(TopicReader):
     """Reads one partition from an offset, without a consumer group: call `start`, then `seek`."""
 
     def __init__(
@@ -234,7 +234,7 @@ class LogReader(Reader):
     async def read(
         self, *, timeout_ms: int, max_records: int, keys: Container[bytes | None] | None = None
     ) -> list[Record]:
-        """Return the records that have arrived, as `Reader._read` does.
+        """Return the records that have arrived, as `TopicReader._read` does.
 
         Args:
             timeout_ms: return an empty list after this time.

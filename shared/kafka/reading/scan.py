@@ -52,7 +52,7 @@ _BATCH_RECORDS = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class TimedRecord:
     """A record with its timestamp in Unix milliseconds."""
 
     record: Record
@@ -66,7 +66,7 @@ async def scan(
     since_unix_ms: int | None = None,
     newest: int | None = None,
     offsets: Mapping[int, int] | None = None,
-) -> AsyncIterator[Kept]:
+) -> AsyncIterator[TimedRecord]:
     """Yield each record once, partition by partition, in order.
 
     Args:
@@ -98,10 +98,10 @@ async def scan(
                 items, position = await _next(consumer, partition, settings, max_records=_BATCH_RECORDS)
                 for item in items:
                     if item.offset < end and (since_unix_ms is None or item.timestamp >= since_unix_ms):
-                        yield Kept(record_of(item), item.timestamp)
+                        yield TimedRecord(record_of(item), item.timestamp)
 
 
-async def tail(settings: KafkaSettings, topic: str) -> AsyncIterator[Kept]:
+async def tail(settings: KafkaSettings, topic: str) -> AsyncIterator[TimedRecord]:
     """Yield each record written after this call, without end.
 
     Raises:
@@ -116,12 +116,12 @@ async def tail(settings: KafkaSettings, topic: str) -> AsyncIterator[Kept]:
             batches = await consumer.getmany(timeout_ms=settings.request_timeout_ms)
             for batch in batches.values():
                 for item in batch:
-                    yield Kept(record_of(item), item.timestamp)
+                    yield TimedRecord(record_of(item), item.timestamp)
             if not batches and not has_connection(consumer):
                 raise BrokerUnavailable(f"Kafka at {settings.bootstrap_servers} is no longer reachable")
 
 
-async def read_at(settings: KafkaSettings, topic: str, partition: int, offset: int) -> Kept | None:
+async def read_at(settings: KafkaSettings, topic: str, partition: int, offset: int) -> TimedRecord | None:
     """Return the record at an offset, or None if the log has no record there.
 
     Raises:
@@ -138,7 +138,7 @@ async def read_at(settings: KafkaSettings, topic: str, partition: int, offset: i
         consumer.seek(place, offset)
         items, _ = await _next(consumer, place, settings, max_records=1)
         item = next(iter(items), None)
-        return Kept(record_of(item), item.timestamp) if item is not None and item.offset == offset else None
+        return TimedRecord(record_of(item), item.timestamp) if item is not None and item.offset == offset else None
 
 
 async def _next(

@@ -34,7 +34,7 @@ GREEDY: Final = Sampling()
 def fixed_prompts(folder: ModelFolder, count: int) -> list[list[int]]:
     """Customers' texts of the demo, spread evenly over common ones, rare ones and those with article numbers, as a
     worker frames them; a wording of an FAQ entry has that entry before it."""
-    encoder = Encoder(ChatTemplate.of(Tokenizer.load(folder.path), folder.manifest.chat_template))
+    encoder = Encoder(ChatTemplate.for_tokenizer(Tokenizer.load(folder.path), folder.manifest.chat_template))
     entries = {entry.id: (entry.as_grounding(),) for entry in read_entries(PACKAGED_PATH)}
     texts = [text for text in read_texts(DEMO.read_bytes(), DEMO.name) if text.role == "user"]
     examples = [

@@ -47,7 +47,7 @@ class Prompts:
         """Return each conversation's, of its session and the number of its turns. Raises `ServiceError`."""
         history = History(RedisSettings(url=self.redis_url, timeout_ms=_REDIS_TIMEOUT_MS))
         model = self.settings.model.dir
-        template = ChatTemplate.of(Tokenizer.load(model), ModelFolder.open(model).manifest.chat_template)
+        template = ChatTemplate.for_tokenizer(Tokenizer.load(model), ModelFolder.open(model).manifest.chat_template)
         worker = self.settings.worker
         # As `ops.load.system` has the workers of a bench: of the turns all that fits.
         budget = PromptBudget(ENTRY_TOKENS, worker.max_length)

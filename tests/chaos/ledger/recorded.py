@@ -111,7 +111,7 @@ def _created(request: ChatRequest) -> int:
 async def watch_turns(url: str, sessions: Iterable[str], kept: dict[str, list[Turn]], ended: asyncio.Event) -> None:
     """Keep until `ended` each conversation's turns that Redis has, in their order, while they are there. A call to a
     Redis that is away may take a cancellation for a timeout: an event is not lost."""
-    keys = {session: SessionKey(_TENANT, session).of("turns") for session in sessions}
+    keys = {session: SessionKey(_TENANT, session).redis_key("turns") for session in sessions}
     known: set[bytes] = set()
     async with Redis.from_url(url, socket_timeout=1.0, socket_connect_timeout=1.0) as redis:
         while not ended.is_set():

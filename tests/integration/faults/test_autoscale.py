@@ -22,7 +22,7 @@ from shared.kafka import Outgoing, Producer, create_topics, scan
 from shared.process.clock import wire_unix_ms
 from shared.settings.kafka import KafkaSettings
 from shared.wire.codec import decode_scaling, msgpack_encode
-from shared.wire.scaling import Asked, DemandReport, ScalingRecord
+from shared.wire.scaling import BucketDemand, DemandReport, ScalingRecord
 from shared.wire.topics import BROADCAST_PARTITION
 from tests.support.builders.gateway import report
 from tests.support.system import MakeSystem, Service, eventually
@@ -60,7 +60,7 @@ class Bench:
         """Report until cancelled, skipping while the broker is away."""
         while True:
             now = int(wire_unix_ms())
-            asked = Asked(requests=(now - self.since) // 10, work_ms=(now - self.since) * self.work)
+            asked = BucketDemand(requests=(now - self.since) // 10, work_ms=(now - self.since) * self.work)
             demand = DemandReport(
                 gateway_id="g", unix_ms=now, since_unix_ms=self.since, asked={"champion": {"short": asked}}
             )

@@ -34,7 +34,7 @@ async def two(redis_server: Any, unique: Any) -> AsyncIterator[TwoOfOneConversat
         reason="requested",
         language="en",
         created_unix_ms=1,
-        transcript=SessionKey("demo", session_id).of("turns"),
+        transcript=SessionKey("demo", session_id).redis_key("turns"),
     )
     store = HandoffStore(RedisSettings(url=redis_server.url, timeout_ms=10_000))
     yield TwoOfOneConversation(store, first, replace(first, id=unique("handoff"), created_unix_ms=2))

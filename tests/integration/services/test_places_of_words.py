@@ -93,7 +93,7 @@ def of_redis(*keys: SessionPart) -> Place:
             admin.set(bench.session.of(key), WORDS)
         await history.delete(bench.session, generation=5)
         left = {key: admin.get(key) for key in admin.scan_iter(match=f"*{bench.session.session_id}*")}
-        assert left == {bench.session.of("erased").encode(): b"5"}
+        assert left == {bench.session.redis_key("erased").encode(): b"5"}
         await history.close()
 
     return walk
@@ -103,8 +103,8 @@ async def the_withdrawn_consent(bench: Bench) -> None:
     """The mark has a time and nothing else."""
     values, admin = SessionValue(bench.redis, "bad_answers"), Redis.from_url(bench.redis.url)
     await values.withdraw(bench.session, 7, asked=True)
-    assert admin.get(bench.session.of("withdrawn")) == b"7"
-    assert 0 < admin.pttl(bench.session.of("withdrawn")) <= DAY_MS
+    assert admin.get(bench.session.redis_key("withdrawn")) == b"7"
+    assert 0 < admin.pttl(bench.session.redis_key("withdrawn")) <= DAY_MS
     await values.close()
 
 
@@ -123,8 +123,8 @@ async def the_taken_numbers(bench: Bench) -> None:
         bench.session, turn, Journalled(session_id=bench.session.session_id, turn=turn, epoch="e", sequence=7)
     )
     await history.delete(bench.session, generation=5)
-    assert admin.hgetall(bench.session.of("taken")) == {b"e": b"7"}
-    assert 0 < admin.pttl(bench.session.of("taken")) <= 31 * DAY_MS
+    assert admin.hgetall(bench.session.redis_key("taken")) == {b"e": b"7"}
+    assert 0 < admin.pttl(bench.session.redis_key("taken")) <= 31 * DAY_MS
     await history.close()
 
 

@@ -49,7 +49,7 @@ async def test_an_erasures_generation_is_later_than_all_before_it(settings: Redi
     ]
     assert [await history.append(SessionKey("demo", name), turn) for turn in turns] == [False, False, True, True]
     async with async_redis(settings, timeout_ms=10_000) as redis:
-        await redis.delete(SessionKey("demo", name).of("erased"))
+        await redis.delete(SessionKey("demo", name).redis_key("erased"))
     assert await history.append(SessionKey("demo", name), turns[0])
     assert await history.turns(SessionKey("demo", name), limit=5, before_unix_ms=2, generation=5_000) == turns[2:]
     await history.close()
@@ -97,7 +97,7 @@ async def test_remembered_turns_are_bounded_and_expire(settings: RedisSettings, 
         assert await history.append(session, turn)
     assert await history.turns(session, limit=60, before_unix_ms=60) == turns[2:]
     async with async_redis(settings, timeout_ms=10_000) as redis:
-        assert settings.history_ttl_s - 60 <= await redis.ttl(session.of("turns")) <= settings.history_ttl_s
+        assert settings.history_ttl_s - 60 <= await redis.ttl(session.redis_key("turns")) <= settings.history_ttl_s
     await history.close()
 
 
@@ -107,12 +107,12 @@ async def test_an_erasure_leaves_only_its_mark(settings: RedisSettings, unique: 
     async with async_redis(settings, timeout_ms=10_000) as redis:
         for known in (None, "no number"):
             if known is not None:
-                await redis.set(session.of("erased"), known)
-            await redis.rpush(session.of("turns"), "a turn")
-            await redis.mset({session.of(what): what for what in ("handoff", "running")})
+                await redis.set(session.redis_key("erased"), known)
+            await redis.rpush(session.redis_key("turns"), "a turn")
+            await redis.mset({session.redis_key(what): what for what in ("handoff", "running")})
             assert await history.delete(session, generation=1) == 1
             assert await redis.exists(*map(session.of, ("turns", "handoff", "running"))) == 0
-            assert MARKED_FOR_S - 60 <= await redis.ttl(session.of("erased")) <= MARKED_FOR_S
+            assert MARKED_FOR_S - 60 <= await redis.ttl(session.redis_key("erased")) <= MARKED_FOR_S
     await history.close()
 
 

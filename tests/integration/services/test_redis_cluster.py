@@ -59,7 +59,7 @@ def sessions_of_each_master(cluster: RedisCluster, unique: Callable[[str], str])
     found: dict[int, SessionKey] = {}
     while len(found) < MASTERS:
         session = SessionKey(TENANT, unique("s"))
-        found.setdefault(cluster.owner_of(session.of("turns")), session)
+        found.setdefault(cluster.owner_of(session.redis_key("turns")), session)
     return [found[number] for number in range(MASTERS)]
 
 
@@ -113,7 +113,7 @@ async def test_a_conversations_data_is_found_and_erased_in_any_slot(
                 reason="requested",
                 language="en",
                 created_unix_ms=1,
-                transcript=session.of("turns"),
+                transcript=session.redis_key("turns"),
             )
             assert store.save(session, {A: b"a"}, generation=0) > 0
             assert await history.append(SessionKey(TENANT, name), said)
@@ -184,7 +184,7 @@ async def test_a_slot_moves_while_turns_are_written_and_read(
     moves.
     """
     session = sessions_of_each_master(cluster, unique)[1]
-    slot, stop = key_slot(session.of("turns").encode()), asyncio.Event()
+    slot, stop = key_slot(session.redis_key("turns").encode()), asyncio.Event()
     async with history_in(cluster) as history:
         writing = asyncio.create_task(write_and_read(history, session, stop))
         moves = ((1, 2), (2, 0), (0, 1)) * 3
@@ -202,7 +202,7 @@ async def test_a_slot_moves_while_turns_are_written_and_read(
 async def test_an_erasure_waits_for_a_slot_that_is_moving(cluster: RedisCluster, unique: Callable[[str], str]) -> None:
     """Otherwise the part not moved yet would survive it."""
     session = sessions_of_each_master(cluster, unique)[0]
-    slot, name = key_slot(session.of("turns").encode()), session.session_id
+    slot, name = key_slot(session.redis_key("turns").encode()), session.session_id
     async with history_in(cluster, timeout_ms=10_000) as history:
         assert await history.append(SessionKey(TENANT, name), turn())
         await asyncio.to_thread(cluster.begin_to_move, slot, 0, 1)
@@ -211,7 +211,7 @@ async def test_an_erasure_waits_for_a_slot_that_is_moving(cluster: RedisCluster,
         assert not erasing.done()
         await asyncio.to_thread(cluster.end_the_move, slot, 0, 1)
         await erasing
-        assert cluster.keys(session.of("*")) == {session.of("erased")}
+        assert cluster.keys(session.of("*")) == {session.redis_key("erased")}
         await asyncio.to_thread(cluster.begin_to_move, slot, 1, 0)
         await asyncio.to_thread(cluster.end_the_move, slot, 1, 0)
 
@@ -221,7 +221,7 @@ async def test_kv_of_a_moving_slot_is_unavailable_without_an_outage(
 ) -> None:
     store = make_bench(cluster.url, cluster=True).store()
     moving, staying, _ = sessions_of_each_master(cluster, unique)
-    slot = key_slot(moving.of("kv").encode())
+    slot = key_slot(moving.redis_key("kv").encode())
     cluster.begin_to_move(slot, 0, 1)
     with pytest.raises(StoreUnavailable, match="moving"):
         store.save(moving, {A: b"a"}, generation=0)

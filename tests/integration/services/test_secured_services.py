@@ -148,7 +148,7 @@ async def test_redis_users_have_exactly_the_commands_they_use(secured: Secured, 
             await use()
             assert denied(admin) == []
             assert used(admin) == granted(user) - _NOT_COUNTED
-    for user, key in (("gateway", session.of("kv")), ("gateway", "other"), ("worker", "replyline:quota:1")):
+    for user, key in (("gateway", session.redis_key("kv")), ("gateway", "other"), ("worker", "replyline:quota:1")):
         client = blocking_redis(secured.redis_settings(user), timeout_ms=2_000)
         with pytest.raises(NoPermissionError):
             client.get(key)

@@ -56,14 +56,14 @@ async def test_each_redis_has_its_own_data_and_an_erasure_reaches_both(system: S
     async with Client.connect(gateway.ws) as client:
         await client.ask(RETURNS, max_output_tokens=12)
         session = SessionKey("demo", client.session_id)
-        await eventually(lambda: session.of("kv") in keys(kv_redis.url))
-        await eventually(lambda: session.of("turns") in keys(system.redis.url))
-        assert session.of("kv") not in keys(system.redis.url)
-        assert session.of("turns") not in keys(kv_redis.url)
+        await eventually(lambda: session.redis_key("kv") in keys(kv_redis.url))
+        await eventually(lambda: session.redis_key("turns") in keys(system.redis.url))
+        assert session.redis_key("kv") not in keys(system.redis.url)
+        assert session.redis_key("turns") not in keys(kv_redis.url)
         await client.send({"type": "session.delete"})
         await client.of_type("session.deleted")
-    assert session.of("kv") not in keys(kv_redis.url)
-    assert {key for key in keys(system.redis.url) if client.session_id in key} == {session.of("erased")}
+    assert session.redis_key("kv") not in keys(kv_redis.url)
+    assert {key for key in keys(system.redis.url) if client.session_id in key} == {session.redis_key("erased")}
 
 
 async def test_without_the_kv_redis_a_conversation_is_remembered_and_its_erasure_not_confirmed(

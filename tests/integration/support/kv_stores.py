@@ -33,7 +33,7 @@ class Bench:
 
     def __post_init__(self) -> None:
         self.admin = Redis.from_url(self.url)
-        self.kv = self.session.of("kv")
+        self.kv = self.session.redis_key("kv")
 
     def store(self, *, retry_after_ms: float = 50.0, **kv: Any) -> KvStore:
         # The default suits a machine with one core for each process.

@@ -60,7 +60,7 @@ class Speaker:
         self._engine = OnnxEngine(self.folder, num_slots=1, max_length=MAX_LENGTH, threads=1, spinning=False)
         tokenizer = Tokenizer.load(folder)
         self._token_bytes = tokenizer.decode_bytes
-        template = ChatTemplate.of(tokenizer, self.folder.manifest.chat_template)
+        template = ChatTemplate.for_tokenizer(tokenizer, self.folder.manifest.chat_template)
         self._prompts = PromptBuilder(template, system="", most_turns=HISTORY_TURNS)
 
     def says(self, question: str, num_tokens: int, turns: Sequence[Turn] = ()) -> str:

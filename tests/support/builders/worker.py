@@ -34,11 +34,11 @@ from workers.schedule.lengths import OutputLengths
 from workers.schedule.scheduler import SchedulerLimits
 from workers.schedule.sequence import Sequence
 from workers.schedule.work import Work
-from workers.serving.centre import Centre
+from workers.serving.centre import CentreClient
 from workers.serving.drafts import Drafts, Progress
 from workers.serving.engine_loop import EngineLoop, StepWatch
 from workers.serving.engine_step import keep_nothing
-from workers.serving.loaded_versions import LoadedVersions, Served
+from workers.serving.loaded_versions import LoadedVersions, ServedVersion
 from workers.serving.shadow import Shadow
 from workers.serving.worker import Worker
 from workers.telemetry.tracer import Tracer
@@ -225,7 +225,7 @@ class Bench:
     engine: FakeEngine = field(default_factory=lambda: FakeEngine(num_slots=2, max_length=64, vocabulary=(LETTER_A,)))
     reuse_kv: bool = False
     shadow: Shadow | None = None
-    centre: Centre | None = None
+    centre: CentreClient | None = None
 
     def __post_init__(self) -> None:
         info, costs, before = self.engine.info, CostModel.prior(), self.saboteur.before
@@ -254,9 +254,9 @@ class Bench:
         )
         self.versions = LoadedVersions()
         self.versions.add(
-            Served(
+            ServedVersion(
                 revision=REVISION,
-                model=LoadedModel(self.engine, _TOKENIZER, ChatTemplate.of(_TOKENIZER, CHATML)),
+                model=LoadedModel(self.engine, _TOKENIZER, ChatTemplate.for_tokenizer(_TOKENIZER, CHATML)),
                 costs=costs,
                 engine_loop=self.engine_loop,
                 prompts=self.prompts,

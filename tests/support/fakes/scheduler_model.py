@@ -14,7 +14,7 @@ from workers.engine.kv_layout import KvLayout, KvPieces
 from workers.schedule.goodput import build_scheduler
 from workers.schedule.lengths import OutputLengths
 from workers.schedule.policy import Costs
-from workers.schedule.scheduler import Scheduler, SchedulerLimits, Step
+from workers.schedule.scheduler import EngineStep, Scheduler, SchedulerLimits
 from workers.schedule.sequence import Finished, Sequence, Token
 from workers.schedule.slots import Export, Import, Move, Transfer
 
@@ -33,7 +33,7 @@ class ModelEngine:
     def __post_init__(self) -> None:
         self.kv = [[] for _ in range(self.info.num_slots)]
 
-    def run(self, step: Step) -> None:
+    def run(self, step: EngineStep) -> None:
         """Transfers, decode, prefill; of an engine that mixes the prompts first, for the order must not matter."""
         for item in step.transfers:
             self._transfer(item)
@@ -49,7 +49,7 @@ class ModelEngine:
             check_prefill(self.info, step.prefill)
             self._prefill(step)
 
-    def _prefill(self, step: Step) -> None:
+    def _prefill(self, step: EngineStep) -> None:
         for chunk, row in zip(step.prefill, step.prefilled, strict=True):
             self._append(chunk.slot, chunk.past, chunk.token_ids, row)
 
@@ -148,6 +148,6 @@ def pieces_of(token_ids: Tokens[int]) -> KvPieces:
     return KvPieces(tuple(cells[at : at + 5].reshape(1, 1, 1, -1, 1) for at in range(0, len(cells), 5)))
 
 
-def complete(scheduler: Scheduler, step: Step, token_id: int = 7, now: float = 0.0) -> list[Token | Finished]:
+def complete(scheduler: Scheduler, step: EngineStep, token_id: int = 7, now: float = 0.0) -> list[Token | Finished]:
     prefilled = [None if chunk.sampling is None else token_id for chunk in step.prefill]
     return scheduler.complete(step, prefilled, [token_id] * len(step.decode), now)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tests.support.models.onnx_device import OnnxDevice, bytes_at, rows_at
-from workers.engine.device import Block, Extent
+from workers.engine.device import Extent, StridedBlock
 
 
 class Status(enum.IntEnum):
@@ -141,7 +141,7 @@ class Cuda:
     def cudaMemcpy3DAsync(self, copied: Any, stream: Stream) -> tuple[Status]:
         assert copied.kind == self.cudaMemcpyKind.cudaMemcpyDefault
         extent = Extent(copied.extent.width, copied.extent.height, copied.extent.depth)
-        target, source = (Block(at.ptr, at.pitch, at.ysize) for at in (copied.dstPtr, copied.srcPtr))
+        target, source = (StridedBlock(at.ptr, at.pitch, at.ysize) for at in (copied.dstPtr, copied.srcPtr))
         for block in (target, source):
             if block.pitch < extent.width or block.rows < extent.rows:
                 return (Status.cudaErrorInvalidValue,)

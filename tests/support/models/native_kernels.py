@@ -163,7 +163,7 @@ def opened(
     library: Library, weights: Weights, *, slots: int, capacity: int, threads: int, max_step_tokens: int = 64
 ) -> Iterator[Direct]:
     a = weights.architecture
-    config = NativeConfig.of(
+    config = NativeConfig.for_model(
         a, slots=slots, capacity=capacity, max_step_tokens=max_step_tokens, threads=threads, q4=weights.form == "q4"
     )
     tables = [guarded(table, writable=False) for table in rotary_tables(a, capacity)]

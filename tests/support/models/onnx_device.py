@@ -16,7 +16,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from shared.model.folder import ModelFolder
 from workers.engine import DeviceKind
-from workers.engine.device import ALIGNMENT, Block, Device, Extent
+from workers.engine.device import ALIGNMENT, Device, Extent, StridedBlock
 from workers.engine.device.tokens import sampler_for
 from workers.engine.tensorrt.engine import TensorrtEngine
 from workers.engine.tensorrt.plans import PlanShapes
@@ -28,7 +28,7 @@ def bytes_at(address: int, num_bytes: int) -> np.ndarray:
     return np.frombuffer((ctypes.c_uint8 * num_bytes).from_address(address), np.uint8)
 
 
-def rows_at(block: Block, extent: Extent) -> np.ndarray:
+def rows_at(block: StridedBlock, extent: Extent) -> np.ndarray:
     last = ((extent.slices - 1) * block.rows + extent.rows - 1) * block.pitch + extent.width
     shape = (extent.slices, extent.rows, extent.width)
     return as_strided(bytes_at(block.address, last), shape, (block.rows * block.pitch, block.pitch, 1))
@@ -89,7 +89,7 @@ class LateStream:
     def copy(self, target: int, source: int, num_bytes: int) -> None:
         self._waiting.append(lambda: np.copyto(bytes_at(target, num_bytes), bytes_at(source, num_bytes)))
 
-    def copy_block(self, target: Block, source: Block, extent: Extent) -> None:
+    def copy_block(self, target: StridedBlock, source: StridedBlock, extent: Extent) -> None:
         self._waiting.append(lambda: np.copyto(rows_at(target, extent), rows_at(source, extent)))
 
     def run(self, execution: OnnxExecution) -> None:

@@ -19,7 +19,7 @@ ALIGNMENT = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class StridedBlock:
     """Rows of bytes in slices of memory: row r of slice s begins at `address + (s * rows + r) * pitch`.
 
     `rows` is the number of rows of a whole slice; a copy may use fewer.
@@ -67,7 +67,7 @@ class Stream(Protocol):
     def copy(self, target: int, source: int, num_bytes: int) -> None:
         """Copy between device memory and pinned host memory, in any direction."""
 
-    def copy_block(self, target: Block, source: Block, extent: Extent) -> None:
+    def copy_block(self, target: StridedBlock, source: StridedBlock, extent: Extent) -> None:
         """Copy rows that are not contiguous, as one piece of work."""
 
     def run(self, execution: Execution) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Self
 
-from workers.engine.device import ALIGNMENT, Block, Extent
+from workers.engine.device import ALIGNMENT, Extent, StridedBlock
 from workers.engine.kv_layout import KvLayout
 from workers.graph.decoder import cache_names
 
@@ -55,7 +55,7 @@ class SlotLayout:
             raise ValueError(f"a slot of {self.slot_bytes} bytes in a layer is no multiple of {ALIGNMENT}")
 
     @classmethod
-    def of(cls, layout: KvLayout, *, slots: int, capacity: int) -> Self:
+    def for_kv(cls, layout: KvLayout, *, slots: int, capacity: int) -> Self:
         """Return the layout of this many slots for a model's KV."""
         return cls(
             layers=layout.layers,
@@ -90,15 +90,15 @@ class SlotLayout:
         for place, (past, present) in enumerate(names):
             yield past, present, base + (place * self.slots + first_slot) * self.slot_bytes
 
-    def block(self, base: int, slot: int, start: int) -> Block:
+    def block(self, base: int, slot: int, start: int) -> StridedBlock:
         """Return the KV of `slot` from token `start`, with a row for each head and a slice for each layer's keys or
         values."""
         address = base + slot * self.slot_bytes + start * self.token_bytes
-        return Block(address, pitch=self.capacity * self.token_bytes, rows=self.slots * self.heads)
+        return StridedBlock(address, pitch=self.capacity * self.token_bytes, rows=self.slots * self.heads)
 
-    def dense_block(self, address: int, num_tokens: int) -> Block:
+    def dense_block(self, address: int, num_tokens: int) -> StridedBlock:
         """Return the same numbers as a contiguous array `[layers, 2, heads, tokens, dim]`."""
-        return Block(address, pitch=num_tokens * self.token_bytes, rows=self.heads)
+        return StridedBlock(address, pitch=num_tokens * self.token_bytes, rows=self.heads)
 
     def extent(self, num_tokens: int) -> Extent:
         return Extent(width=num_tokens * self.token_bytes, rows=self.heads, slices=2 * self.layers)

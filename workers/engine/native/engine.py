@@ -35,7 +35,7 @@ class _Outputs:
     peaks: NDArray[np.float32]
 
     @classmethod
-    def of(cls, num_rows: int, stride: int) -> Self:
+    def allocate(cls, num_rows: int, stride: int) -> Self:
         return cls(
             np.zeros((num_rows, stride), np.float32), np.zeros(num_rows, np.int32), np.zeros(num_rows, np.float32)
         )
@@ -72,7 +72,7 @@ class NativeEngine(MixedCalls):
         capacity = -(-max_length // _CAPACITY_MULTIPLE) * _CAPACITY_MULTIPLE
         self._functions = library.functions
         self._weights = NativeWeights.map(folder, capacity)
-        config = NativeConfig.of(
+        config = NativeConfig.for_model(
             a,
             slots=num_slots,
             capacity=capacity,
@@ -81,8 +81,8 @@ class NativeEngine(MixedCalls):
             q4=self._weights.form == "q4",
         )
         self._handle: int | None = library.open(config, self._weights.addresses)
-        self._outputs = _Outputs.of(num_slots, self._functions.native_stride(self._handle))
-        self._info = EngineInfo.of(
+        self._outputs = _Outputs.allocate(num_slots, self._functions.native_stride(self._handle))
+        self._info = EngineInfo.from_manifest(
             folder.manifest,
             name="native",
             device="cpu",

@@ -28,7 +28,7 @@ class NativeConfig(ctypes.Structure):
     )
 
     @classmethod
-    def of(
+    def for_model(
         cls, architecture: Architecture, *, slots: int, capacity: int, max_step_tokens: int, threads: int, q4: bool
     ) -> Self:
         """Return an engine's sizes: `capacity` tokens in each slot, `max_step_tokens` rows in a step."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from shared.errors import EngineError
 from shared.telemetry.logs import get_logger
 from workers.engine import DeviceKind
-from workers.engine.device import Block, Execution, Extent, Stream
+from workers.engine.device import Execution, Extent, Stream, StridedBlock
 from workers.engine.tensorrt.build import make_log
 
 
@@ -115,7 +115,7 @@ class CudaStream:
         kind = cuda.cudaMemcpyKind.cudaMemcpyDefault
         checked(cuda.cudaMemcpyAsync(target, source, num_bytes, kind, self._stream))
 
-    def copy_block(self, target: Block, source: Block, extent: Extent) -> None:
+    def copy_block(self, target: StridedBlock, source: StridedBlock, extent: Extent) -> None:
         copied = cuda.cudaMemcpy3DParms()
         copied.srcPtr, copied.dstPtr = _pitched(source), _pitched(target)
         whole = cuda.cudaExtent()
@@ -243,7 +243,7 @@ def _make_clock(library: Any, layer_time: LayerTime) -> Any:
     return Clock()
 
 
-def _pitched(block: Block) -> Any:
+def _pitched(block: StridedBlock) -> Any:
     pointer = cuda.cudaPitchedPtr()
     pointer.ptr, pointer.pitch, pointer.xsize, pointer.ysize = block.address, block.pitch, block.pitch, block.rows
     return pointer

@@ -65,7 +65,7 @@ class TensorrtEngine:
             raise ValueError(f"max_length must be 1 to {shapes.capacity - 1}, got {max_length}")
         self._device = device
         self._shapes = shapes
-        self._info = EngineInfo.of(
+        self._info = EngineInfo.from_manifest(
             folder.manifest,
             name=name,
             device=device.kind,
@@ -75,7 +75,7 @@ class TensorrtEngine:
             kv_dtype=kv_dtype(folder.manifest),
         )
         layout = self._info.kv_layout
-        self._slots = SlotLayout.of(layout, slots=shapes.num_slots, capacity=shapes.capacity)
+        self._slots = SlotLayout.for_kv(layout, slots=shapes.num_slots, capacity=shapes.capacity)
         self._compute = device.open_stream()
         self._programs = programs = _Programs(device, decoder, sampler)
         self._kv = DeviceKv(device, self._slots, layout, self._compute)

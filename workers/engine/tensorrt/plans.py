@@ -55,7 +55,7 @@ class PlanKey(Struct, frozen=True, kw_only=True):
         return hashlib.sha256(msgspec.json.encode(self)).hexdigest()
 
 
-class _Header(Struct, frozen=True, kw_only=True):
+class _PlanHeader(Struct, frozen=True, kw_only=True):
     key: PlanKey
     size: int
     sha256: str
@@ -98,7 +98,7 @@ class PlanCache:
         """
         self.directory.mkdir(parents=True, exist_ok=True)
         path = self.path(key)
-        header = _Header(key=key, size=len(plan), sha256=hashlib.sha256(plan).hexdigest())
+        header = _PlanHeader(key=key, size=len(plan), sha256=hashlib.sha256(plan).hexdigest())
         with tempfile.NamedTemporaryFile(dir=self.directory, prefix=f".{path.name}-", delete=False) as file:
             unfinished = Path(file.name)
             try:
@@ -130,7 +130,7 @@ def _read(file: IO[bytes], key: PlanKey) -> bytes:
     if file.read(len(_MAGIC)) != _MAGIC:
         raise _DamagedError("it is not a plan of this version")
     try:
-        header = msgspec.json.decode(file.readline(_MAX_HEADER_BYTES), type=_Header)
+        header = msgspec.json.decode(file.readline(_MAX_HEADER_BYTES), type=_PlanHeader)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         raise _DamagedError("its header is damaged") from None
     if header.key != key:

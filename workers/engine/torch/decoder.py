@@ -33,7 +33,7 @@ class TorchDecoder:
     sines: Tensor
 
     @classmethod
-    def of(cls, architecture: Architecture, weights: DecoderWeights, capacity: int) -> "TorchDecoder":
+    def for_weights(cls, architecture: Architecture, weights: DecoderWeights, capacity: int) -> "TorchDecoder":
         """Create a decoder with the angles of `capacity` positions."""
         device = weights.norm.device
         cosines, sines = (torch.from_numpy(table).to(device) for table in rotary_tables(architecture, capacity))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from shared.errors import EngineError
 from shared.telemetry.logs import get_logger
 from workers.engine import DeviceKind
-from workers.engine.device import ALIGNMENT, Block, Execution, Extent, Stream
+from workers.engine.device import ALIGNMENT, Execution, Extent, Stream, StridedBlock
 
 # Blocks are copied as words; rows of KV are whole words, because heads have an even number of values.
 _WORD: Final = torch.int32
@@ -69,7 +69,7 @@ class TorchStream:
         with self._chosen():
             self._device.bytes_at(target, num_bytes).copy_(self._device.bytes_at(source, num_bytes), non_blocking=True)
 
-    def copy_block(self, target: Block, source: Block, extent: Extent) -> None:
+    def copy_block(self, target: StridedBlock, source: StridedBlock, extent: Extent) -> None:
         with self._chosen():
             self._device.words_of(target, extent).copy_(self._device.words_of(source, extent), non_blocking=True)
 
@@ -150,7 +150,7 @@ class TorchDevice:
         slab, offset = self._find(address)
         return slab[offset : offset + num_bytes]
 
-    def words_of(self, block: Block, extent: Extent) -> torch.Tensor:
+    def words_of(self, block: StridedBlock, extent: Extent) -> torch.Tensor:
         """Return a block's part as words `[slices, rows, words]`."""
         slab, offset = self._find(block.address)
         words = slab.view(_WORD)

@@ -71,7 +71,7 @@ class TorchEngine:
         if not 1 <= max_length <= a.max_positions:
             raise ValueError(f"max_length must be 1 to {a.max_positions}, got {max_length}")
         self._device = device
-        self._info = EngineInfo.of(
+        self._info = EngineInfo.from_manifest(
             manifest,
             name="torch",
             device=device.kind,
@@ -84,7 +84,7 @@ class TorchEngine:
         self._capacity = capacity_for(max_length)
         self._spans = spans_for(self._capacity)
         with computing():
-            self._decoder = TorchDecoder.of(a, weights, self._capacity)
+            self._decoder = TorchDecoder.for_weights(a, weights, self._capacity)
             self._take_memory(a.vocab_size)
             # the largest first, since the others can reuse its memory
             self._steps = {
@@ -166,7 +166,7 @@ class TorchEngine:
     def _take_memory(self, vocab_size: int) -> None:
         device, info = self._device, self._info
         layout = info.kv_layout
-        slots = SlotLayout.of(layout, slots=info.num_slots, capacity=self._capacity)
+        slots = SlotLayout.for_kv(layout, slots=info.num_slots, capacity=self._capacity)
         self._compute = device.open_stream()
         self._kv = DeviceKv(device, slots, layout, self._compute)
         shape = (layout.layers, 2, info.num_slots, layout.heads, self._capacity, layout.dim)

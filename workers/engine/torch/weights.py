@@ -94,11 +94,11 @@ def load_weights(folder: ModelFolder, device: torch.device) -> DecoderWeights:
     Raises:
         ModelError: a tensor is missing or has another shape.
     """
-    return _Reader.open(folder, device).weights(folder.manifest.architecture)
+    return _WeightsReader.open(folder, device).weights(folder.manifest.architecture)
 
 
 @dataclass(frozen=True, slots=True)
-class _Reader:
+class _WeightsReader:
     """The graph's tensors by name, and the input of each matrix product; `dtype` is the type of matrices, biases and
     tables."""
 
@@ -109,7 +109,7 @@ class _Reader:
     dtype: torch.dtype
 
     @classmethod
-    def open(cls, folder: ModelFolder, device: torch.device) -> "_Reader":
+    def open(cls, folder: ModelFolder, device: torch.device) -> "_WeightsReader":
         # protobuf's parser raises various exceptions
         try:
             graph = onnx.load(folder.graph_path, load_external_data=False).graph

@@ -182,11 +182,11 @@ def check_header(path: Path) -> None:
         if file.read(len(_MAGIC)) != _MAGIC:
             raise ValueError("it does not begin as GGUF does")
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            _Header(data, len(data), len(_MAGIC)).check()
+            _GgufHeader(data, len(data), len(_MAGIC)).check()
 
 
 @dataclass(slots=True)
-class _Header:
+class _GgufHeader:
     """Goes through the header; `at` is where it is."""
 
     data: mmap.mmap

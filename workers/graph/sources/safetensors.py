@@ -30,7 +30,7 @@ _INDEX: Final = "model.safetensors.index.json"
 _COMPUTED: Final = "rotary_emb.inv_freq"
 
 
-class _Index(Struct, frozen=True, kw_only=True):
+class _TensorIndex(Struct, frozen=True, kw_only=True):
     """The index: which file each tensor is in."""
 
     weight_map: dict[str, str]
@@ -81,7 +81,7 @@ class SafetensorsSource:
 
     def _indexed(self, index: Path) -> list[Path]:
         try:
-            names = msgspec.json.decode(index.read_bytes(), type=_Index).weight_map.values()
+            names = msgspec.json.decode(index.read_bytes(), type=_TensorIndex).weight_map.values()
         except (msgspec.MsgspecError, OSError) as error:
             raise ModelError(f"{index} is damaged ({error}); fetch it again") from error
         found = [self.path / name for name in sorted(set(names))]

@@ -18,7 +18,7 @@ def build_scheduler(
     long_share: float = 0.0,
 ) -> Scheduler:
     """Return the scheduler. `long_share`: the share of slots reserved for long requests."""
-    reserve = Reserve.of(long_share, limits.num_slots)
+    reserve = Reserve.from_share(long_share, limits.num_slots)
     policy = Goodput(costs, lengths, num_slots=limits.num_slots, window=window, reserve=reserve)
     return Scheduler(limits, policy, costs=costs, lengths=lengths)
 

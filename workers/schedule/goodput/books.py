@@ -162,7 +162,7 @@ class Prices:
         self._floors = floors
         self._excess = excess
 
-    def of(self, bucket: str, tenant: str, cost: float) -> float:
+    def price(self, bucket: str, tenant: str, cost: float) -> float:
         """Return the price of a request with this cost for its value.
 
         It is higher for a tenant above its fair share, and nearly zero for a class below its floor.

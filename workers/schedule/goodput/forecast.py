@@ -7,7 +7,7 @@ from typing import Final
 
 from workers.schedule.goodput.queue import Item
 from workers.schedule.lengths import SHOWN, OutputLengths
-from workers.schedule.policy import Costs, Load
+from workers.schedule.policy import Costs, RunningLoad
 from workers.schedule.sequence import Phase, Sequence
 
 LIKELY: Final = 0.5
@@ -113,7 +113,9 @@ class Forecast:
         """Return the minimum time of a decode step: rows with an empty context, and no prompts in between."""
         return self._costs.decode_ms(rows, 0)
 
-    def releases(self, now_unix_ms: float, load: Load, step_ms: float, *, num_starts: int) -> tuple[list[float], float]:
+    def releases(
+        self, now_unix_ms: float, load: RunningLoad, step_ms: float, *, num_starts: int
+    ) -> tuple[list[float], float]:
         """Return when each slot is free, as a heap, and when the prompts in slots are computed.
 
         If the free slots suffice for `num_starts` sequences, running rows are left out.

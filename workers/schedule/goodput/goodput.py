@@ -19,7 +19,7 @@ from workers.schedule.goodput.queue import Queue
 from workers.schedule.goodput.rows import Rows
 from workers.schedule.lengths import OutputLengths
 from workers.schedule.outlook import Outlook
-from workers.schedule.policy import Costs, Load
+from workers.schedule.policy import Costs, RunningLoad
 from workers.schedule.sequence import Phase, Sequence
 from workers.schedule.window import Window
 
@@ -88,7 +88,7 @@ class Goodput:
         margin = self._margin * (_MARGIN_MISSED if missed else _MARGIN_MET)
         self._margin = min(max(margin, _LEAST_MARGIN), _MOST_MARGIN)
 
-    def admit(self, now_unix_ms: float, load: Load) -> Sequence | None:
+    def admit(self, now_unix_ms: float, load: RunningLoad) -> Sequence | None:
         """Return the sequence with the earliest latest start; one that has missed its own is given up in the next
         sweep.
 
@@ -128,7 +128,7 @@ class Goodput:
     def urgency(self, sequence: Sequence) -> float:
         return 0.0 if self._calm else float(sequence.due_unix_ms)
 
-    def _held(self, window: Window, now_unix_ms: float, load: Load) -> bool:
+    def _held(self, window: Window, now_unix_ms: float, load: RunningLoad) -> bool:
         """Return whether requests are held back so that others can join them. The slack excludes the margin and one
         step."""
         queue = self._queue.items
@@ -150,17 +150,17 @@ class Goodput:
             busy=bool(load.running),
         )
 
-    def _batch(self, load: Load) -> Load:
+    def _batch(self, load: RunningLoad) -> RunningLoad:
         """Return the load of the running batch, limited to the slots that should be used."""
-        return Load(min(self._num_rows, load.num_slots), load.running)
+        return RunningLoad(min(self._num_rows, load.num_slots), load.running)
 
-    def _spare(self, load: Load) -> bool:
+    def _spare(self, load: RunningLoad) -> bool:
         """Return whether every waiting request has a free slot and most of the machine is idle."""
         return len(self._queue) <= load.free and 2 * len(load.running) < self._most_rows
 
     # --- giving up
 
-    def give_up(self, now_unix_ms: float, load: Load) -> list[Sequence]:
+    def give_up(self, now_unix_ms: float, load: RunningLoad) -> list[Sequence]:
         if not self._queue and not self._given_up:
             self._calm = True
             return []
@@ -184,7 +184,7 @@ class Goodput:
             return waiting
         return waiting + lost(load.running, self._forecast, now_unix_ms, tried=self._tried)
 
-    def _turn_away(self, now_unix_ms: float, load: Load) -> None:
+    def _turn_away(self, now_unix_ms: float, load: RunningLoad) -> None:
         """Reject new requests whose cost is above the bar. Reject none while more than a quarter of the slots are
         free."""
         new = self._queue.take_new()
@@ -196,7 +196,7 @@ class Goodput:
             self.discard(item.sequence)
             self._given_up.append(item.sequence)
 
-    def _plan(self, now_unix_ms: float, load: Load) -> None:
+    def _plan(self, now_unix_ms: float, load: RunningLoad) -> None:
         plan = make_plan(
             self._queue.items,
             self._books,
@@ -212,7 +212,7 @@ class Goodput:
 
     # --- outlook
 
-    def outlook(self, now_unix_ms: float, load: Load) -> Outlook:
+    def outlook(self, now_unix_ms: float, load: RunningLoad) -> Outlook:
         """Return the outlook for a request that arrives now, after the waiting requests that it would not displace."""
         forecast, queue, free_slots = self._forecast, self._queue.items, load.free
         load = self._batch(load)

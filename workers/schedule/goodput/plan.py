@@ -18,7 +18,7 @@ from shared.wire.messages import Bucket
 from workers.schedule.goodput.books import Books, Prices
 from workers.schedule.goodput.forecast import Forecast
 from workers.schedule.goodput.queue import Item
-from workers.schedule.policy import Load
+from workers.schedule.policy import RunningLoad
 from workers.schedule.sequence import Sequence
 
 LONG: Final[Bucket] = "long"
@@ -36,7 +36,7 @@ class Reserve:
     kept: int = 0
 
     @classmethod
-    def of(cls, share: float, num_slots: int) -> Self:
+    def from_share(cls, share: float, num_slots: int) -> Self:
         """Return a reserve of a share of the slots: at least one slot if `share` is above 0, and never all."""
         return cls(min(max(1, math.floor(share * num_slots)), num_slots - 1) if share > 0 else 0)
 
@@ -76,12 +76,12 @@ class Candidates:
 
     def pop_dearer(self, item: Item, prices: Prices) -> Item | None:
         """Remove and return the most expensive request, if it is no cheaper than `item`; on a tie the first one."""
-        most = prices.of(item.sequence.bucket, item.sequence.session.tenant, item.dearness)
+        most = prices.price(item.sequence.bucket, item.sequence.session.tenant, item.dearness)
         dearest: _Heap | None = None
         for (bucket, tenant), heap in self._heaps.items():
             if not heap:
                 continue
-            price = prices.of(bucket, tenant, -heap[0][0])
+            price = prices.price(bucket, tenant, -heap[0][0])
             if price > most or (price == most and (dearest is None or heap[0][1] < dearest[0][1])):
                 dearest, most = heap, price
         return heappop(dearest)[1] if dearest is not None else None
@@ -91,7 +91,7 @@ class Candidates:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class QueuePlan:
     """The result: `kept` in queue order; `given_up` requests have been removed from the accounts."""
 
     kept: list[Item]
@@ -136,13 +136,13 @@ def make_plan(
     queue: Items[Item],
     books: Books,
     forecast: Forecast,
-    load: Load,
+    load: RunningLoad,
     now_unix_ms: float,
     *,
     margin: float,
     spare: bool,
     reserve: Reserve = Reserve(),
-) -> Plan:
+) -> QueuePlan:
     """Return the plan for a queue in ascending order.
 
     Args:
@@ -184,4 +184,4 @@ def make_plan(
             candidates.add(item)
         prompts_unix_ms = start + given_up.ahead_ms + item.prefill_ms
         heapreplace(slots, prompts_unix_ms + item.likely_output * step_ms)
-    return Plan([item for item in queue if item not in given_up.items], list(given_up.items))
+    return QueuePlan([item for item in queue if item not in given_up.items], list(given_up.items))

@@ -3,7 +3,7 @@
 from shared.process.clock import now_unix_ms
 from shared.wire.lanes import CHAMPION
 from shared.wire.messages import ResponseCreate, SessionStart
-from shared.wire.scaling import Asked
+from shared.wire.scaling import BucketDemand
 from tests.support.builders.gateway import report
 from tests.support.fakes.gateways import Edge, quiet
 
@@ -27,7 +27,7 @@ async def asked_of(first_token_ms: float, *, light: bool = False) -> Edge:
 async def test_requests_are_priced_by_the_mean_of_the_lanes_workers() -> None:
     edge = await asked_of(10.0)
     demand = edge.serving.admission_gate.admissions.demand
-    assert demand.asked() == {CHAMPION: {"short": Asked(3, 150.0)}}
+    assert demand.asked() == {CHAMPION: {"short": BucketDemand(3, 150.0)}}
 
 
 async def test_rejected_requests_count_towards_demand() -> None:

@@ -16,7 +16,7 @@ from tests.support.builders.gateway import answer, make_entry
 from tests.unit.workers.serving.test_worker import Bench
 from workers.engine import PrefillChunk
 from workers.schedule.costs import CostModel
-from workers.schedule.scheduler import Step
+from workers.schedule.scheduler import EngineStep
 from workers.serving.engine_step import StepResult, count_step
 
 PROMISE = Deadline(first_token_unix_ms=1_200, deadline_unix_ms=2_000)
@@ -122,7 +122,7 @@ def test_padding_is_the_difference_to_equal_rows() -> None:
     chunks = tuple(
         PrefillChunk(slot=slot, past=0, token_ids=[7] * length, sampling=None) for slot, length in enumerate((3, 5, 1))
     )
-    step = Step(prefill=chunks, prefilled=(), decode=(), decoded=(), transfers=())
+    step = EngineStep(prefill=chunks, prefilled=(), decode=(), decoded=(), transfers=())
     count_step(step, StepResult([None] * 3, [], transfer_s=0.0, prefill_s=0.01), CostModel.prior())
     after = [value("replyline_worker_tokens_total", kind=kind) for kind in ("padding", "prompt")]
     assert [now - then for now, then in zip(after, before, strict=True)] == [6, 9]

@@ -9,7 +9,7 @@ import typer
 from ops.operate import handoffs
 from shared.conversation.handoffs import Handoff
 from shared.errors import StoreUnavailable
-from shared.kafka import Kept, Record
+from shared.kafka import Record, TimedRecord
 from shared.settings import Settings, load_settings
 from shared.wire.codec import msgpack_encode
 from shared.wire.session_key import SessionKey
@@ -23,7 +23,7 @@ def waits(name: str) -> Handoff:
         reason="requested",
         language="en",
         created_unix_ms=1,
-        transcript=SessionKey("demo", name).of("turns"),
+        transcript=SessionKey("demo", name).redis_key("turns"),
     )
 
 
@@ -47,12 +47,12 @@ class Redis:
 def settings(monkeypatch: pytest.MonkeyPatch) -> Settings:
     """Those of a topic in which three wait, two of which begin alike."""
 
-    async def scan(*_: Any) -> AsyncIterator[Kept]:
+    async def scan(*_: Any) -> AsyncIterator[TimedRecord]:
         for offset, name in enumerate(("aa1", "aa2", "bb")):
             record = Record(
                 topic="t", partition=0, offset=offset, key=None, value=msgpack_encode(waits(name)), headers={}
             )
-            yield Kept(record, 1)
+            yield TimedRecord(record, 1)
 
     monkeypatch.setattr(handoffs, "scan", scan)
     return load_settings()

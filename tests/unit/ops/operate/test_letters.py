@@ -24,7 +24,7 @@ from ops.operate.letters import (
     row,
 )
 from shared.errors import ProtocolError
-from shared.kafka import Kept, Record
+from shared.kafka import Record, TimedRecord
 from shared.records.dead_letters import letter_of as write_letter
 from shared.wire.topics import TopicNames
 from tests.support.hostile.poison_records import POISON
@@ -49,7 +49,7 @@ def letter(
     given = {name.replace("_", "-").replace("ce-id", "ce_id"): header for name, header in headers.items()}
     record = Record(topic, 2, 41, key, value, given)
     out = write_letter(TOPICS, record, ProtocolError(code, "a line"), source="w", whole=whole)
-    return letter_of(Kept(Record(out.topic, 0, 7, out.key, out.value, out.headers), int(NOW)))
+    return letter_of(TimedRecord(Record(out.topic, 0, 7, out.key, out.value, out.headers), int(NOW)))
 
 
 def test_a_dead_letter_is_the_record_with_its_reason_and_origin() -> None:
@@ -75,7 +75,7 @@ def test_one_that_is_too_large_is_kept_without_its_value_and_says_so() -> None:
 def test_one_that_could_not_be_read_points_to_its_origin() -> None:
     record = Record("t.chat.requests.short", 0, 5, None, None, unreadable="why")
     out = write_letter(TOPICS, record, ProtocolError("invalid_record", "why"), source="w")
-    kept = letter_of(Kept(Record("d", 0, 0, out.key, out.value, out.headers), 0))
+    kept = letter_of(TimedRecord(Record("d", 0, 0, out.key, out.value, out.headers), 0))
     assert (kept.value, kept.left_out, str(kept.origin)) == (b"", "unreadable", "t.chat.requests.short/0/5")
     assert refusal(kept, REQUESTS, NOW, force=True) is not None
 
@@ -107,7 +107,7 @@ def test_a_second_dead_letter_shows_the_number_of_tries() -> None:
     assert once.origin is not None
     out = put_back(once, once.origin)
     again = letter_of(
-        Kept(
+        TimedRecord(
             Record("d", 0, 8, *_written(write_letter(TOPICS, _read(out), ProtocolError("internal", "x"), source="w"))),
             0,
         )
@@ -148,7 +148,7 @@ def test_nothing_is_put_anywhere_but_on_a_request_topic(topic: str) -> None:
 
 
 def test_a_dead_letter_of_somebody_elses_making_is_shown_and_never_put_back() -> None:
-    kept = letter_of(Kept(Record("d", 3, 9, b"\xff", None, {"dead-letter-replays": b"many"}), 0))
+    kept = letter_of(TimedRecord(Record("d", 3, 9, b"\xff", None, {"dead-letter-replays": b"many"}), 0))
     assert (kept.reason, kept.origin, kept.tries, kept.number) == ("unknown", None, 1, "3/9")
     assert row(kept)["key"] == "<1 byte>"
     assert "origin is unknown" in (refusal(kept, REQUESTS, NOW, force=True) or "")
@@ -214,7 +214,7 @@ def test_no_word_of_the_customer_is_shown_unasked(value: bytes, content_type: by
     headers = {"content-type": content_type, "input": CANARY.encode(), CANARY: b"x", "ce_id": CANARY.encode() + b"!"}
     record = Record("t.chat.requests.short", 0, 1, CANARY.encode(), value, headers)
     out = write_letter(TOPICS, record, ProtocolError("invalid_record", "a line"), source="w")
-    kept = letter_of(Kept(Record("d", 0, 1, out.key, out.value, out.headers), 0))
+    kept = letter_of(TimedRecord(Record("d", 0, 1, out.key, out.value, out.headers), 0))
     shown = letters.as_json([row(kept), page(kept, text=False)])
     assert "4111" not in shown
 
@@ -233,7 +233,7 @@ def test_no_word_of_the_customer_is_shown_unasked(value: bytes, content_type: by
 def test_whatever_stands_there_is_shown_as_json_that_no_terminal_acts_on(
     value: bytes | None, key: bytes | None, headers: dict[str, bytes], text: bool
 ) -> None:
-    kept = letter_of(Kept(Record("d", 0, 1, key, value, headers), 1_790_000_000_000))
+    kept = letter_of(TimedRecord(Record("d", 0, 1, key, value, headers), 1_790_000_000_000))
     refusal(kept, REQUESTS, NOW, force=False)
     shown = letters.as_json(page(kept, text=text), indent=2)
     assert json.loads(shown)["number"] == "1"

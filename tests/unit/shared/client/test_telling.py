@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.client.telling import AnswerEvent, Telling
+from shared.client.telling import AnswerEvent, AnswerText
 from shared.wire.messages import ResponseCreated, ResponseDelta, ResponseDone
 from shared.wire.outcome import Response, Timings, Usage
 

@@ -43,7 +43,7 @@ class Site:
 
     async def stored(self, session: SessionKey = SESSION) -> list[str]:
         redis = fakeredis.FakeAsyncRedis(server=self.server)
-        values = await redis.lrange(session.of("turns"), 0, -1)
+        values = await redis.lrange(session.redis_key("turns"), 0, -1)
         return [msgspec.msgpack.decode(value, type=Turn).request_id for value in values]
 
 

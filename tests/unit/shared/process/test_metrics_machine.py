@@ -16,7 +16,7 @@ from prometheus_client import REGISTRY
 
 from shared.process import vitals
 from shared.process.gpu import Gpus, find_gpus, short_device, visible_devices
-from shared.process.hardware import Machine, parse_machine, usable_cores
+from shared.process.hardware import MachineUsage, parse_machine, usable_cores
 from shared.process.vitals import Network, Vitals, network_of, parse_devices
 from shared.telemetry.status import Readiness, status_page
 from workers.building import open_gpus
@@ -55,7 +55,7 @@ def test_a_containers_limit_bounds_the_cores(
 
 def test_proc_files_are_parsed_in_the_kernels_format() -> None:
     """`user` already includes guest time; memory is in KiB."""
-    assert parse_machine(STAT, MEMINFO, ticks_per_s=100) == Machine(
+    assert parse_machine(STAT, MEMINFO, ticks_per_s=100) == MachineUsage(
         {"busy": 1.63, "idle": 40.0, "iowait": 0.5, "steal": 0.08}, 16_777_216, 4_194_304
     )
 

@@ -13,13 +13,13 @@ import pytest_asyncio
 from shared.errors import BrokerUnavailable
 from shared.records import commits as module
 from shared.records.commits import Commits
-from shared.records.deliveries import Count, Note, Partition
+from shared.records.deliveries import CommitMetadata, DeliveryCount, Partition
 from shared.records.offsets import OffsetTracker
 from tests.support.fakes.gateways import quiet, until
 
 P: Partition = ("chat.requests.short", 0)
 Q: Partition = ("chat.requests.short", 1)
-ONCE, TWICE, THRICE, FOUR_TIMES = (Count(number, fatal=True) for number in (1, 2, 3, 4))
+ONCE, TWICE, THRICE, FOUR_TIMES = (DeliveryCount(number, fatal=True) for number in (1, 2, 3, 4))
 
 
 @dataclass
@@ -54,8 +54,8 @@ class FakeReader:
     def pop_passed(self) -> dict[Partition, int]:
         return {}
 
-    def note(self, partition: Partition = P) -> Note:
-        return Note.decode(self.written.get(partition, ""))
+    def note(self, partition: Partition = P) -> CommitMetadata:
+        return CommitMetadata.decode(self.written.get(partition, ""))
 
 
 @dataclass
@@ -109,14 +109,14 @@ async def test_no_record_is_begun_while_kafka_is_away(desk: Desk) -> None:
 
 
 async def test_deliveries_of_a_dead_worker_are_noted_before_they_are_repeated(desk: Desk) -> None:
-    desk.reader.written[P], desk.reader.ends[P] = Note(held=True).encode(), 9
+    desk.reader.written[P], desk.reader.ends[P] = CommitMetadata(held=True).encode(), 9
     before, after = desk.begin(8, 9)
     assert (await before, await after) == (2, 1)
-    assert desk.reader.note() == Note(held=True, floor=9, counts={8: TWICE})
+    assert desk.reader.note() == CommitMetadata(held=True, floor=9, counts={8: TWICE})
 
 
 async def test_records_that_ended_three_processes_are_begun_one_at_a_time(desk: Desk) -> None:
-    desk.reader.written[P] = Note(counts={7: THRICE, 8: THRICE}).encode()
+    desk.reader.written[P] = CommitMetadata(counts={7: THRICE, 8: THRICE}).encode()
     first, second = desk.begin(7, 8)
     assert await first == 4
     await quiet()
@@ -129,19 +129,19 @@ async def test_records_that_ended_three_processes_are_begun_one_at_a_time(desk: 
 
 
 async def test_a_live_worker_clears_the_held_note_when_it_loses_its_partitions(desk: Desk) -> None:
-    desk.reader.written[P] = Note(counts={7: ONCE}).encode()
+    desk.reader.written[P] = CommitMetadata(counts={7: ONCE}).encode()
     (begun,) = desk.begin(7)
     assert await begun == 2
     desk.reader.partitions = None
     await desk.commits.part()
-    assert desk.reader.note() == Note(counts={7: TWICE})
+    assert desk.reader.note() == CommitMetadata(counts={7: TWICE})
     (late,) = desk.begin(8)
     await quiet()
     assert not late.done(), "the new owner of the partition is unknown"
     assert not desk.reader.note().held
     desk.reader.partitions = frozenset()
     assert await late == 1
-    assert desk.reader.note() == Note(held=True, counts={7: TWICE})
+    assert desk.reader.note() == CommitMetadata(held=True, counts={7: TWICE})
 
 
 async def test_a_leaving_worker_does_not_hold_a_partition_again_and_begins_no_record(desk: Desk) -> None:
@@ -163,7 +163,7 @@ async def test_a_hanging_worker_leaves_its_suspected_records_noted(desk: Desk) -
     assert (await first, await second) == (1, 1)
     desk.reader.partitions = None  # otherwise the next round would note it as held again
     await desk.commits.part([(P, 8), (Q, 7)])
-    assert desk.reader.note() == Note(counts={7: Count(1), 8: ONCE})
+    assert desk.reader.note() == CommitMetadata(counts={7: DeliveryCount(1), 8: ONCE})
 
 
 async def test_records_waiting_when_their_partition_is_lost_are_left_to_the_next_owner(desk: Desk) -> None:
@@ -180,15 +180,15 @@ async def test_records_waiting_when_their_partition_is_lost_are_left_to_the_next
 
 async def test_offsets_are_committed_with_the_partitions_known_note(desk: Desk) -> None:
     """A skipped record is never processed, so it neither holds the partition nor clears its note."""
-    desk.reader.written[P], desk.reader.ends[P] = Note(held=True, counts={9: TWICE}).encode(), 12
+    desk.reader.written[P], desk.reader.ends[P] = CommitMetadata(held=True, counts={9: TWICE}).encode(), 12
     desk.offsets.skip(P, 5)
     await until(lambda: desk.reader.offsets.get(P) == 6)
-    assert desk.reader.note() == Note(floor=12, counts={9: TWICE})
+    assert desk.reader.note() == CommitMetadata(floor=12, counts={9: TWICE})
 
 
 async def test_the_end_of_a_delivery_from_before_a_rebalance_delays_no_record(desk: Desk) -> None:
     """A job continues while its partition is lost and returned; when it ends, the new delivery is not noted yet."""
-    desk.reader.written[P], desk.reader.ends[P] = Note(counts={7: ONCE, 8: THRICE, 9: THRICE}).encode(), 10
+    desk.reader.written[P], desk.reader.ends[P] = CommitMetadata(counts={7: ONCE, 8: THRICE, 9: THRICE}).encode(), 10
     desk.reader.partitions = None
     again, alone, after = desk.begin(7, 8, 9)
     await quiet()

@@ -8,19 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.records.deliveries import MAX_DELIVERIES, Count, Deliveries, Note, Partition
+from shared.records.deliveries import MAX_DELIVERIES, CommitMetadata, Deliveries, DeliveryCount, Partition
 
 P: Partition = ("chat.requests.short", 0)
 Q: Partition = ("chat.requests.short", 1)
 KAFKAS_LIMIT_BYTES = 4_096
 
-counts = st.dictionaries(st.integers(0, 2**63 - 1), st.builds(Count, st.integers(1, 9), st.booleans()), max_size=50)
+counts = st.dictionaries(
+    st.integers(0, 2**63 - 1), st.builds(DeliveryCount, st.integers(1, 9), st.booleans()), max_size=50
+)
 
 
 @given(st.booleans(), st.integers(0, 2**63 - 1), counts)
-def test_a_note_decodes_to_what_was_encoded(held: bool, floor: int, told: dict[int, Count]) -> None:
-    note = Note(held, floor, told)
-    assert Note.decode(note.encode()) == note
+def test_a_note_decodes_to_what_was_encoded(held: bool, floor: int, told: dict[int, DeliveryCount]) -> None:
+    note = CommitMetadata(held, floor, told)
+    assert CommitMetadata.decode(note.encode()) == note
 
 
 @pytest.mark.parametrize(
@@ -28,34 +30,34 @@ def test_a_note_decodes_to_what_was_encoded(held: bool, floor: int, told: dict[i
     ["", "x", "1", "1 held", "1 held x", "2 held 5", "1 held 5 6", "1 held 5 6:x", "1 held 5 6:2 ", "1  held 5", "{}"],
 )
 def test_foreign_metadata_decodes_to_an_empty_note(text: str) -> None:
-    assert Note.decode(text) == Note()
+    assert CommitMetadata.decode(text) == CommitMetadata()
 
 
 def test_the_encoding_of_a_note_is_stable_across_versions() -> None:
     """Notes stay in Kafka while the workers are replaced, and operators read them."""
-    note = Note(counts={7: Count(1), 3: Count(2, fatal=True)}, floor=5)
+    note = CommitMetadata(counts={7: DeliveryCount(1), 3: DeliveryCount(2, fatal=True)}, floor=5)
     assert note.encode() == "1 free 5 3:2,7:-1"
-    assert Note(held=True, floor=5).encode() == "1 held 5"
+    assert CommitMetadata(held=True, floor=5).encode() == "1 held 5"
 
 
-def fatal(*offsets: int, deliveries: int = 1) -> dict[int, Count]:
-    return {offset: Count(deliveries, fatal=True) for offset in offsets}
+def fatal(*offsets: int, deliveries: int = 1) -> dict[int, DeliveryCount]:
+    return {offset: DeliveryCount(deliveries, fatal=True) for offset in offsets}
 
 
 def test_an_empty_note_takes_no_space_and_a_full_one_fits() -> None:
-    assert Note().encode() == ""
-    full = Note(True, 2**63 - 1, fatal(*(2**63 - 1 - number for number in range(160)), deliveries=99))
+    assert CommitMetadata().encode() == ""
+    full = CommitMetadata(True, 2**63 - 1, fatal(*(2**63 - 1 - number for number in range(160)), deliveries=99))
     assert len(full.encode()) < KAFKAS_LIMIT_BYTES
 
 
-def taken_over(note: Note, *, end: int = 10) -> Deliveries:
+def taken_over(note: CommitMetadata, *, end: int = 10) -> Deliveries:
     deliveries = Deliveries()
     deliveries.take_over(P, note.encode(), end)
     return deliveries
 
 
 def test_a_first_delivery_does_not_wait_for_its_own_note() -> None:
-    deliveries = taken_over(Note())
+    deliveries = taken_over(CommitMetadata())
     assert [deliveries.knows(each) for each in (P, Q)] == [True, False]
     assert deliveries.begin(P, 7)
     assert deliveries.begin(P, 7), "it is read again while it is in progress"
@@ -68,10 +70,10 @@ def test_a_first_delivery_does_not_wait_for_its_own_note() -> None:
 
 
 def test_records_in_the_log_of_a_dead_process_may_have_been_delivered_once() -> None:
-    deliveries = taken_over(Note(held=True), end=10)
+    deliveries = taken_over(CommitMetadata(held=True), end=10)
     assert [deliveries.number(P, offset) for offset in (9, 10)] == [2, 1]
     assert deliveries.begin(P, 9)
-    deliveries.mark_acknowledged(P, Note(held=True))
+    deliveries.mark_acknowledged(P, CommitMetadata(held=True))
     assert not deliveries.is_noted(P, 9), "its own delivery is not noted"
     deliveries.mark_acknowledged(P, deliveries.commit_metadata(P, 3))
     assert deliveries.is_noted(P, 9)
@@ -81,30 +83,34 @@ def test_records_in_the_log_of_a_dead_process_may_have_been_delivered_once() -> 
 def test_a_note_lists_records_ahead_and_leaves_out_the_default_counts() -> None:
     """The default below the floor is one delivery, with a fatal end."""
     counts = {**fatal(3, 10, 12), **fatal(2, 4, deliveries=2)}
-    deliveries = taken_over(Note(floor=10, counts=counts))
-    assert deliveries.final_commit_metadata(P, 3) == Note(floor=10, counts={**fatal(4, deliveries=2), **fatal(10, 12)})
-    assert deliveries.final_commit_metadata(P, 10) == Note(counts=fatal(10, 12)), "every record below is committed"
-    assert deliveries.final_commit_metadata(P, 13) == Note()
+    deliveries = taken_over(CommitMetadata(floor=10, counts=counts))
+    assert deliveries.final_commit_metadata(P, 3) == CommitMetadata(
+        floor=10, counts={**fatal(4, deliveries=2), **fatal(10, 12)}
+    )
+    assert deliveries.final_commit_metadata(P, 10) == CommitMetadata(counts=fatal(10, 12)), (
+        "every record below is committed"
+    )
+    assert deliveries.final_commit_metadata(P, 13) == CommitMetadata()
 
 
 def test_a_note_that_is_full_keeps_the_highest_counts() -> None:
-    deliveries = taken_over(Note(counts={4: Count(5)}))
+    deliveries = taken_over(CommitMetadata(counts={4: DeliveryCount(5)}))
     begun = [offset for offset in range(200) if deliveries.begin(P, offset)]
     assert len(begun) == 200
     note = deliveries.final_commit_metadata(P, 0, suspects=[3])
     assert len(note.counts) == 160
-    assert (note.count(3), note.count(4)) == (Count(1, fatal=True), Count(6))
+    assert (note.count(3), note.count(4)) == (DeliveryCount(1, fatal=True), DeliveryCount(6))
 
 
 def test_repeated_handovers_of_a_live_process_count_no_death() -> None:
     """After a death, all deliveries count."""
-    note = Note()
+    note = CommitMetadata()
     for _ in range(5):
         deliveries = taken_over(note)
         assert deliveries.begin(P, 3)
         assert deliveries.number(P, 3) == 1
         note = deliveries.final_commit_metadata(P, 3)
-    assert note == Note(counts={3: Count(5)})
+    assert note == CommitMetadata(counts={3: DeliveryCount(5)})
     deliveries = taken_over(note)
     assert deliveries.begin(P, 3)
     assert taken_over(deliveries.commit_metadata(P, 3)).number(P, 3) == 7
@@ -113,14 +119,14 @@ def test_repeated_handovers_of_a_live_process_count_no_death() -> None:
 
 def test_a_delivery_that_continues_at_its_old_owner_counts_once_that_process_has_ended() -> None:
     """It may still end that process, although no note covers it any more."""
-    deliveries = taken_over(Note(held=True), end=10)
+    deliveries = taken_over(CommitMetadata(held=True), end=10)
     assert deliveries.begin(P, 3)
     assert taken_over(deliveries.final_commit_metadata(P, 3)).number(P, 3) == 3
 
 
 def test_few_records_that_ended_two_processes_run_at_a_time_next_to_others() -> None:
     """After two deaths with other causes a backlog is processed nearly as fast as before."""
-    deliveries = taken_over(Note(held=True, counts=fatal(*range(20), deliveries=2)), end=40)
+    deliveries = taken_over(CommitMetadata(held=True, counts=fatal(*range(20), deliveries=2)), end=40)
     assert [deliveries.begin(P, offset) for offset in range(9)] == [True] * 8 + [False]
     assert deliveries.begin(P, 30), "one that ended at most one process"
     assert deliveries.begin(P, 50), "a record that is not suspected"
@@ -132,7 +138,7 @@ def test_few_records_that_ended_two_processes_run_at_a_time_next_to_others() -> 
 
 def test_a_record_that_ended_three_processes_is_processed_alone() -> None:
     """Running records finish first, and none is started next to it; otherwise its end would be charged to them."""
-    deliveries = taken_over(Note(counts=fatal(3, 4, deliveries=3)))
+    deliveries = taken_over(CommitMetadata(counts=fatal(3, 4, deliveries=3)))
     assert deliveries.begin(P, 50)
     assert not deliveries.begin(P, 3), "one is in progress"
     assert not deliveries.begin(P, 51), "it is next in order"
@@ -146,14 +152,14 @@ def test_a_record_that_ended_three_processes_is_processed_alone() -> None:
     deliveries.done(P, 51)
     assert deliveries.begin(P, 4)
     deliveries.lose([Q, P])  # one of them had not arrived yet
-    deliveries.take_over(Q, Note(counts=fatal(1, 2, deliveries=3)).encode(), 9)
+    deliveries.take_over(Q, CommitMetadata(counts=fatal(1, 2, deliveries=3)).encode(), 9)
     assert deliveries.begin(Q, 1), "a lost record blocks no other"
     deliveries.mark_harmless(Q, 1)
     assert deliveries.begin(Q, 2), "although the first is not done"
 
 
 def test_no_more_repeats_run_at_a_time_than_a_note_can_list() -> None:
-    deliveries = taken_over(Note(held=True), end=500)
+    deliveries = taken_over(CommitMetadata(held=True), end=500)
     begun = [offset for offset in range(500) if deliveries.begin(P, offset)]
     assert len(begun) == 80
     assert deliveries.begin(P, 500), "a first delivery needs no entry in the note"
@@ -240,15 +246,15 @@ class World:
         return offset not in self.poison
 
     def _die(self, here: list[int]) -> None:
-        self.has_died |= Note.decode(self.note).held  # otherwise no record had been processed
-        self.charged.update({*here, *Note.decode(self.note).counts})
+        self.has_died |= CommitMetadata.decode(self.note).held  # otherwise no record had been processed
+        self.charged.update({*here, *CommitMetadata.decode(self.note).counts})
 
     def _leave(self, deliveries: Deliveries, here: list[int], ended: set[int]) -> None:
         for offset in here:
             if deliveries.is_noted(P, offset) and deliveries.number(P, offset) <= MAX_DELIVERIES:
                 self.worked[offset] += 1
                 self.unseen[offset] += not self.has_died
-        self.charged.update({*here, *Note.decode(self.note).counts})
+        self.charged.update({*here, *CommitMetadata.decode(self.note).counts})
         self.position = self._advanced(ended)
         self.note = deliveries.final_commit_metadata(P, self.position).encode()
 

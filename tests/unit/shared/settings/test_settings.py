@@ -7,7 +7,7 @@ import pytest
 
 from shared.errors import SettingsError
 from shared.settings import PromiseSettings, Settings, describe, load_settings
-from shared.settings.group import Group
+from shared.settings.group import SettingsGroup
 
 Put = Callable[[dict[str, str]], None]
 
@@ -222,7 +222,7 @@ def test_every_setting_is_described_with_its_value(put: Put) -> None:
     rows = {variable: (value, meaning) for variable, value, meaning in describe()}
     expected = set()
     for name, field in Settings.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, Group):
+        if isinstance(field.annotation, type) and issubclass(field.annotation, SettingsGroup):
             expected |= {f"REPLYLINE_{name}__{sub}".upper() for sub in field.annotation.model_fields}
         else:
             expected.add(f"REPLYLINE_{name}".upper())

@@ -36,7 +36,7 @@ def worker_times(**fields: Any) -> WorkerTimes:
 def worker_half(times: WorkerTimes, heard_unix_ms: float = NOW + 195, **fields: Any) -> WorkerHalf:
     usage = Usage(input_tokens=300, cached_tokens=100, output_tokens=9)
     told = done("a secret answer", usage=usage, model="smollm2", times=times, **fields)
-    half = WorkerHalf.of(told, heard_unix_ms)
+    half = WorkerHalf.from_reply(told, heard_unix_ms)
     assert half is not None
     return half
 

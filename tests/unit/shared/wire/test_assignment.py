@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from shared.wire.assignment import Member, assign
+from shared.wire.assignment import GroupMember, assign
 from tests.unit.examples import examples
 
 TOPICS = frozenset({"short", "medium", "long"})
@@ -21,8 +21,8 @@ def num(partitions: int) -> dict[str, int]:
     return dict.fromkeys(TOPICS, partitions)
 
 
-def going_on(shares: Shares, topics: frozenset[str] = TOPICS, since: int = 1) -> dict[str, Member]:
-    return {name: Member(topics, held, since) for name, held in shares.items()}
+def going_on(shares: Shares, topics: frozenset[str] = TOPICS, since: int = 1) -> dict[str, GroupMember]:
+    return {name: GroupMember(topics, held, since) for name, held in shares.items()}
 
 
 def readers(shares: Shares) -> dict[tuple[str, int], str]:
@@ -39,8 +39,8 @@ def moved(before: Shares, after: Shares) -> int:
     return sum(was[place] != is_[place] for place in was)
 
 
-def fresh(members: int) -> dict[str, Member]:
-    return {f"w{number:02}": Member(TOPICS) for number in range(members)}
+def fresh(members: int) -> dict[str, GroupMember]:
+    return {f"w{number:02}": GroupMember(TOPICS) for number in range(members)}
 
 
 @pytest.mark.parametrize(("members", "partitions"), [(1, 4), (3, 4), (4, 8), (7, 12), (9, 4)])
@@ -62,7 +62,7 @@ def test_a_conversation_has_one_worker_in_every_bucket(members: int) -> None:
 @pytest.mark.parametrize(("members", "partitions"), [(4, 8), (4, 100), (99, 1_000)])
 def test_a_joining_member_gets_its_share_and_nothing_else_moves(members: int, partitions: int) -> None:
     before = assign(num(partitions), fresh(members))
-    after = assign(num(partitions), {**going_on(before), "new": Member(TOPICS)})
+    after = assign(num(partitions), {**going_on(before), "new": GroupMember(TOPICS)})
     share = sum(map(len, after["new"].values()))
     assert partitions // (members + 1) <= share // len(TOPICS) <= math.ceil(partitions / (members + 1))
     assert moved(before, after) == share
@@ -73,8 +73,8 @@ def test_of_two_members_that_claim_a_partition_the_later_generation_had_it_last(
     """A member that was away for longer than its session returns with partitions that others have owned since."""
     away = Member(TOPICS, {topic: [0, 1, 2, 3] for topic in TOPICS}, 1)
     stayed = {
-        "w1": Member(TOPICS, {topic: [0, 1] for topic in TOPICS}, 2),
-        "w2": Member(TOPICS, {topic: [2, 3] for topic in TOPICS}, 2),
+        "w1": GroupMember(TOPICS, {topic: [0, 1] for topic in TOPICS}, 2),
+        "w2": GroupMember(TOPICS, {topic: [2, 3] for topic in TOPICS}, 2),
     }
     shares = assign(num(4), {returned: away, **stayed})
     assert len(shares["w1"]["short"]) + len(shares["w2"]["short"]) == 3
@@ -94,7 +94,7 @@ def test_a_topic_that_only_some_members_read_is_assigned_to_them(every: str, one
 def test_a_partition_number_stays_with_the_reader_of_most_topics(most: str, least: str) -> None:
     """Its topics had different readers while they had different partition counts."""
     held = {most: {"short": [0], "medium": [0]}, least: {"long": [0]}}
-    shares = assign(num(2), {name: Member(TOPICS, topics, 1) for name, topics in held.items()})
+    shares = assign(num(2), {name: GroupMember(TOPICS, topics, 1) for name, topics in held.items()})
     assert shares[most]["long"] == [0]
     assert shares[least]["short"] == [1]
 
@@ -131,7 +131,7 @@ def test_scaling_from_two_workers_to_four_and_back_moves_the_minimum(partitions:
     sessions with them.
     """
     two = assign(num(partitions), fresh(2))
-    four = assign(num(partitions), {**going_on(two), "new-a": Member(TOPICS), "new-b": Member(TOPICS)})
+    four = assign(num(partitions), {**going_on(two), "new-a": GroupMember(TOPICS), "new-b": GroupMember(TOPICS)})
     staying = {name: member for name, member in going_on(four, since=2).items() if name in order[:2]}
     for before, after in ((two, four), (four, assign(num(partitions), staying))):
         was, is_ = readers(before), readers(after)
@@ -148,7 +148,7 @@ class AnyGroup(RuleBasedStateMachine):
         self.number = 0
         self.rounds = 0
 
-    def share_out(self, members: dict[str, Member]) -> None:
+    def share_out(self, members: dict[str, GroupMember]) -> None:
         before, self.shares = self.shares, assign(num(8), members)
         self.rounds += 1
         if not self.shares:
@@ -164,7 +164,7 @@ class AnyGroup(RuleBasedStateMachine):
     @rule()
     def join(self) -> None:
         self.number += 1
-        self.share_out({**going_on(self.shares, since=self.rounds), f"w{self.number}": Member(TOPICS)})
+        self.share_out({**going_on(self.shares, since=self.rounds), f"w{self.number}": GroupMember(TOPICS)})
 
     @rule(data=st.data())
     def leave(self, data: st.DataObject) -> None:

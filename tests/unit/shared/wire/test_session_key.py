@@ -16,7 +16,7 @@ SECURITY: Final = (Path(__file__).parents[4] / "docs" / "security.md").read_text
 @given(st.text(alphabet="ab.", min_size=1), st.text(alphabet="ab{}"))
 def test_all_keys_of_a_session_have_one_slot(tenant: str, session_id: str) -> None:
     session = SessionKey(tenant, session_id)
-    assert len({key_slot(session.of(part).encode()) for part in get_args(SessionPart)}) == 1
+    assert len({key_slot(session.redis_key(part).encode()) for part in get_args(SessionPart)}) == 1
 
 
 @pytest.mark.parametrize("part", get_args(SessionPart))

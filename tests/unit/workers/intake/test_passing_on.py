@@ -22,7 +22,7 @@ from shared.wire.topics import TopicNames
 from tests.support.builders.worker import DEFAULTS, QUOTED, REVISION, Bench, answer, order, sequence
 from tests.support.fakes.instant_loop import at_once
 from tests.unit.examples import examples
-from workers.intake.passing import HeldRecords, Step, next_step
+from workers.intake.passing import HeldRecords, PassingStep, next_step
 from workers.intake.passing_on import PassingOn
 from workers.intake.reader import Intake
 from workers.prompt.conversation import Prompt
@@ -276,10 +276,10 @@ async def test_a_request_that_comes_twice_while_its_lane_is_closed_for_a_moment_
 
 def test_only_a_closed_lane_lets_go_and_not_what_nobody_waits_for() -> None:
     here = {"closed": True, "cancelled": False, "late": False, "behind": False}
-    assert next_step(**here) is Step.PASS_ON
-    assert next_step(**here | {"behind": True}) is Step.WAIT
+    assert next_step(**here) is PassingStep.PASS_ON
+    assert next_step(**here | {"behind": True}) is PassingStep.WAIT
     for reason in ({"closed": False}, {"cancelled": True}, {"late": True}):
-        assert next_step(**here | {"behind": True} | reason) is Step.SERVE
+        assert next_step(**here | {"behind": True} | reason) is PassingStep.SERVE
 
 
 def test_records_that_are_done_are_not_held_for_ever() -> None:

@@ -24,7 +24,7 @@ from tests.support.hostile.message_strategies import any_of
 from tests.support.hostile.poison_records import FORGED, POISON, SLOPPY, TENANTS, fields, packed
 from tests.support.samples import request_defaults
 from tests.unit.examples import examples
-from workers.intake.triage import Fate, Late, Triage
+from workers.intake.triage import Late, Triage, TriageDecision
 
 NOW = 1_790_000_000_000.5
 DEFAULTS = replace(request_defaults.DEFAULTS, tenants=TENANTS)
@@ -67,7 +67,7 @@ def test_what_is_wrong_with_a_late_record_settles_nothing_by_its_headers(what: s
     """Unread it may be answered only as what it says it is, where answers may go."""
     poison = POISON[what]
     headers = {"deadline-unix-ms": b"1700000000000", "reply-topic": b"chat.replies.crm", "ce_id": b"r1"}
-    fate = TRIAGE.fate(headers | poison.headers, b"demo/s1", NOW)
+    fate = TRIAGE.classify(headers | poison.headers, b"demo/s1", NOW)
     if isinstance(fate, Late):
         msgspec.convert(fate.done.request_id, Identifier)
         assert reply_topic_allowed(fate.topic, DEFAULTS.reply_topics)
@@ -184,8 +184,8 @@ def test_a_damaged_record_is_refused_or_served_and_nothing_else(
 )
 @settings(max_examples=examples(1_000))
 def test_unread_it_is_answered_as_what_readers_of_replies_rely_on(headers: dict[str, bytes], key: bytes | None) -> None:
-    fate = TRIAGE.fate(headers | {"deadline-unix-ms": b"1700000000000"}, key, NOW)
-    if fate is Fate.OPEN or fate is Fate.SKIP:
+    fate = TRIAGE.classify(headers | {"deadline-unix-ms": b"1700000000000"}, key, NOW)
+    if fate is TriageDecision.OPEN or fate is TriageDecision.SKIP:
         return
     assert isinstance(fate, Late)
     assert msgspec.convert(fate.done.request_id, Identifier) == text_of(headers, "ce_id")

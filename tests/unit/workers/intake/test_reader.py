@@ -124,14 +124,14 @@ async def test_unwritable_dead_letters_block_no_other_record() -> None:
 async def test_headers_at_which_the_intake_stumbles_set_one_record_aside(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are looked at before anything is opened, many records at a time."""
     bench = IntakeBench()
-    fate = bench.intake._sorting.triage.fate
+    fate = bench.intake._sorting.triage.classify
 
     def stumble(headers: Any, key: bytes | None, now: float) -> Any:
         if headers.get("x") == b"bad":
             raise KeyError("a fault of our own")
         return fate(headers, key, now)
 
-    monkeypatch.setattr("workers.intake.triage.Triage.fate", lambda _, *given: stumble(*given))
+    monkeypatch.setattr("workers.intake.triage.Triage.classify", lambda _, *given: stumble(*given))
     with capture_logs():
         records = [Record(SHORT, 0, at, b"k", packed(id=f"r{at}"), {"x": x}) for at, x in enumerate((b"", b"bad", b""))]
         bench.intake._sorting.sort(records)

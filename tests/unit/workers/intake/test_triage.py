@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.intake.triage import ANSWERED_MS, Fate, Late, Triage, deadline_in
+from workers.intake.triage import ANSWERED_MS, Late, Triage, TriageDecision, deadline_in
 
 NOW = 1_790_000_000_000.5
 TRIAGE = Triage("chat.replies", ("chat.replies", "chat.replies.*"))
@@ -20,8 +20,8 @@ def headers(**changed: bytes | None) -> dict[str, bytes]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def fate(**changed: bytes | None) -> Fate | Late:
-    return TRIAGE.fate(headers(**changed), b"demo/s1", NOW)
+def fate(**changed: bytes | None) -> TriageDecision | Late:
+    return TRIAGE.classify(headers(**changed), b"demo/s1", NOW)
 
 
 def ms(before_now: int) -> bytes:
@@ -29,18 +29,24 @@ def ms(before_now: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("late_ms", "expected"), [(-1, Fate.OPEN), (0, Late), (ANSWERED_MS - 1, Late), (ANSWERED_MS, Fate.SKIP)]
+    ("late_ms", "expected"),
+    [(-1, TriageDecision.OPEN), (0, Late), (ANSWERED_MS - 1, Late), (ANSWERED_MS, TriageDecision.SKIP)],
 )
 def test_a_gateways_late_record_is_passed_over_once_its_gateway_must_have_answered(
-    late_ms: int, expected: Fate | type[Late]
+    late_ms: int, expected: TriageDecision | type[Late]
 ) -> None:
-    found = TRIAGE.fate(headers(reply_topic=b"chat.replies", deadline_unix_ms=ms(0)), b"demo/s1", int(NOW) + late_ms)
-    assert (found if isinstance(found, Fate) else Late) is expected
+    found = TRIAGE.classify(
+        headers(reply_topic=b"chat.replies", deadline_unix_ms=ms(0)), b"demo/s1", int(NOW) + late_ms
+    )
+    assert (found if isinstance(found, TriageDecision) else Late) is expected
 
 
 def test_a_shadows_late_record_is_passed_over_at_once() -> None:
     shadows = Triage("chat.replies", ("chat.replies",), answered_ms=0)
-    assert shadows.fate(headers(reply_topic=b"chat.replies", deadline_unix_ms=ms(0)), b"demo/s1", NOW) is Fate.SKIP
+    assert (
+        shadows.classify(headers(reply_topic=b"chat.replies", deadline_unix_ms=ms(0)), b"demo/s1", NOW)
+        is TriageDecision.SKIP
+    )
 
 
 @pytest.mark.parametrize("late_ms", [0, 1, ANSWERED_MS, 86_400_000])
@@ -57,7 +63,7 @@ def test_another_services_late_record_is_answered_however_late(late_ms: int) -> 
     "key", [None, b"", b"demo", b"demo/", b"demo/s1/s2", b"demo/\xff", b"\xff", b"demo/" + b"s" * 65], ids=repr
 )
 def test_a_key_of_another_form_names_no_session(key: bytes | None) -> None:
-    found = TRIAGE.fate(headers(), key, NOW)
+    found = TRIAGE.classify(headers(), key, NOW)
     assert isinstance(found, Late)
     assert found.done.session_id == ""
 
@@ -101,6 +107,6 @@ def test_a_reply_partition_that_is_none_is_left_to_the_key(partition: bytes) -> 
     st.none() | st.binary(max_size=20),
 )
 def test_no_headers_bring_the_intake_down(given_headers: dict[str, bytes], key: bytes | None) -> None:
-    found = TRIAGE.fate(given_headers, key, NOW)
+    found = TRIAGE.classify(given_headers, key, NOW)
     deadline = deadline_in(given_headers)
-    assert found is Fate.OPEN or (deadline is not None and deadline <= NOW)
+    assert found is TriageDecision.OPEN or (deadline is not None and deadline <= NOW)

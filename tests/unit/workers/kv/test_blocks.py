@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.wire.session_key import SessionKey
-from workers.kv.blocks import Block, BlockChain, BlockNamer, Run
+from workers.kv.blocks import Block, BlockChain, BlockNamer, BlockRun
 
 SIZE = 4
 IDS = st.lists(st.integers(0, 3), max_size=30)
@@ -76,7 +76,7 @@ def test_a_chain_that_was_extended_is_the_chain_of_all_its_tokens(
     assert extended.num_tokens == whole.num_tokens
 
 
-def run_by_hand(made: BlockChain, ids: list[int], shared: int, held: set[bytes]) -> Run:
+def run_by_hand(made: BlockChain, ids: list[int], shared: int, held: set[bytes]) -> BlockRun:
     """Slow and plain: full blocks as long as they are held, then the longest beginning of the next one that is."""
     blocks: list[Block] = []
     for block in made.blocks:
@@ -89,7 +89,7 @@ def run_by_hand(made: BlockChain, ids: list[int], shared: int, held: set[bytes])
                 blocks.append(tail)
                 break
         break
-    return Run(tuple(blocks), blocks[-1].stop if blocks else 0)
+    return BlockRun(tuple(blocks), blocks[-1].stop if blocks else 0)
 
 
 @given(ids=IDS, shared=SHARED, data=st.data())

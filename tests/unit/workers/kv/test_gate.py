@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.kv.gate import Decision, LoadGate
+from workers.kv.gate import LoadDecision, LoadGate
 
 BLOCK = 700_000
 INTERVAL_MS = 1_000.0
@@ -48,7 +48,7 @@ class Conversations:
         self.gap_ms = gap_ms
         self.now = 1e12
 
-    def ask(self, law: Law) -> tuple[Decision, int]:
+    def ask(self, law: Law) -> tuple[LoadDecision, int]:
         """One request: what was decided, and of how many blocks."""
         self.now += self.gap_ms
         blocks = self.random.randint(8, 32)

@@ -22,8 +22,8 @@ def tag(key: str) -> str:
 @given(tenants, session_ids)
 def test_all_keys_of_a_session_are_on_one_node(tenant: str, session_id: str) -> None:
     session = SessionKey(tenant, session_id)
-    assert len({tag(session.of(what)) for what in ("turns", "erased", "kv")}) == 1
-    assert len({session.of(what) for what in ("turns", "erased", "kv")}) == 3
+    assert len({tag(session.redis_key(what)) for what in ("turns", "erased", "kv")}) == 1
+    assert len({session.redis_key(what) for what in ("turns", "erased", "kv")}) == 3
 
 
 @given(tenants, session_ids, tenants, session_ids, names)
@@ -31,8 +31,12 @@ def test_no_two_sessions_and_no_session_and_shared_block_have_the_same_key(
     tenant: str, session_id: str, other_tenant: str, other_id: str, name: bytes
 ) -> None:
     here, there = SessionKey(tenant, session_id), SessionKey(other_tenant, other_id)
-    assert (here.of("kv") == there.of("kv")) == (here == there)
-    assert shared_key(other_tenant, name) not in {here.of("kv"), here.of("turns"), here.of("erased")}
+    assert (here.redis_key("kv") == there.redis_key("kv")) == (here == there)
+    assert shared_key(other_tenant, name) not in {
+        here.redis_key("kv"),
+        here.redis_key("turns"),
+        here.redis_key("erased"),
+    }
     assert (shared_key(tenant, name) == shared_key(other_tenant, name)) == (tenant == other_tenant)
     assert tag(shared_key(tenant, name)) == tenant, "a tenant's are on one node"
 

@@ -23,22 +23,22 @@ def test_a_conversation_that_is_forgotten_takes_no_other_with_it() -> None:
     turns = EncodedTurns(encode)
     for _ in range(3):
         for session in (MINE, OTHER):
-            turns.of(session)("hello", "hi", ())
+            turns.encoder_for(session)("hello", "hi", ())
     assert encode.count == 2
     turns.forget(MINE)
-    turns.of(OTHER)("hello", "hi", ())
+    turns.encoder_for(OTHER)("hello", "hi", ())
     assert encode.count == 2
-    turns.of(MINE)("hello", "hi", ())
+    turns.encoder_for(MINE)("hello", "hi", ())
     assert encode.count == 3
 
 
 def test_what_is_encoded_by_one_that_was_forgotten_meanwhile_is_not_remembered() -> None:
     encode = Counted()
     turns = EncodedTurns(encode)
-    before = turns.of(MINE)
+    before = turns.encoder_for(MINE)
     turns.forget(MINE)
     before("hello", "hi", ())
-    turns.of(MINE)("hello", "hi", ())
+    turns.encoder_for(MINE)("hello", "hi", ())
     assert encode.count == 2
 
 
@@ -46,9 +46,9 @@ def test_the_conversations_that_spoke_last_are_remembered() -> None:
     encode = Counted()
     turns = EncodedTurns(encode, conversations=2)
     for name in ("a", "b", "a", "c"):
-        turns.of(SessionKey("t", name))("hello", "hi", ())
+        turns.encoder_for(SessionKey("t", name))("hello", "hi", ())
     assert encode.count == 3
-    turns.of(SessionKey("t", "a"))("hello", "hi", ())
+    turns.encoder_for(SessionKey("t", "a"))("hello", "hi", ())
     assert encode.count == 3
-    turns.of(SessionKey("t", "b"))("hello", "hi", ())
+    turns.encoder_for(SessionKey("t", "b"))("hello", "hi", ())
     assert encode.count == 4

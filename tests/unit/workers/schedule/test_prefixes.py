@@ -13,7 +13,7 @@ from tests.support.fakes.scheduler_model import (
     make_sequence,
     pieces_of,
 )
-from workers.schedule.prefixes import SlotPrefixes, Standing, common_length
+from workers.schedule.prefixes import SlotPrefix, SlotPrefixes, common_length
 from workers.schedule.scheduler import Scheduler
 from workers.schedule.sequence import Phase, Sequence
 
@@ -36,7 +36,7 @@ def left(*rows: Sequence) -> SlotPrefixes:
 
 def longest(
     prefixes: SlotPrefixes, ids: list[int], *, slot: int = 9, running: tuple[Sequence, ...] = (), **of: object
-) -> Standing | None:
+) -> SlotPrefix | None:
     return prefixes.longest(row_of(ids, **of), slot, enumerate(running))  # type: ignore[arg-type]
 
 
@@ -45,9 +45,9 @@ def longest(
 
 def test_the_longest_is_taken_and_of_equal_ones_that_which_is_in_place() -> None:
     prefixes = left(row_of([*SHARED, 4]), row_of([*SHARED, 4, 5]), row_of([*SHARED, 4, 5]))
-    assert longest(prefixes, [*SHARED, 4, 5, 6], slot=2) == Standing(2, 5)
-    assert longest(prefixes, [*SHARED, 4, 5, 6], slot=0) in (Standing(1, 5), Standing(2, 5))
-    assert longest(prefixes, [*SHARED, 4, 9], slot=0) == Standing(0, 4)
+    assert longest(prefixes, [*SHARED, 4, 5, 6], slot=2) == SlotPrefix(2, 5)
+    assert longest(prefixes, [*SHARED, 4, 5, 6], slot=0) in (SlotPrefix(1, 5), SlotPrefix(2, 5))
+    assert longest(prefixes, [*SHARED, 4, 9], slot=0) == SlotPrefix(0, 4)
 
 
 def test_a_conversation_gets_the_slot_that_holds_it_and_another_the_one_that_was_left_first() -> None:
@@ -79,9 +79,9 @@ def test_what_is_overwritten_erased_or_not_to_be_trusted_is_gone() -> None:
 def test_erasing_one_conversation_leaves_the_others() -> None:
     prefixes = left(row_of([*SHARED, 4]), row_of([*SHARED, 4], session="b"), row_of([*SHARED, 4], tenant="u"))
     prefixes.forget(SESSION)
-    assert longest(prefixes, [*SHARED, 4]) == Standing(1, 3), "the shop's words, from another conversation"
-    assert longest(prefixes, [*SHARED, 4], session="b") == Standing(1, 4)
-    assert longest(prefixes, [*SHARED, 4], tenant="u") == Standing(2, 4)
+    assert longest(prefixes, [*SHARED, 4]) == SlotPrefix(1, 3), "the shop's words, from another conversation"
+    assert longest(prefixes, [*SHARED, 4], session="b") == SlotPrefix(1, 4)
+    assert longest(prefixes, [*SHARED, 4], tenant="u") == SlotPrefix(2, 4)
 
 
 # --- always

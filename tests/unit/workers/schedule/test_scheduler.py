@@ -7,12 +7,12 @@ from tests.support.builders.worker import LinearCosts
 from tests.support.fakes.scheduler_model import STOP, complete, make_scheduler, make_sequence, pieces_of
 from workers.schedule.goodput import build_scheduler
 from workers.schedule.lengths import SHOWN, OutputLengths
-from workers.schedule.scheduler import Scheduler, SchedulerLimits, Step
+from workers.schedule.scheduler import EngineStep, Scheduler, SchedulerLimits
 from workers.schedule.sequence import Finished, Token
 from workers.schedule.slots import Export, Move
 
 
-def advance(scheduler: Scheduler, token_id: int = 7, now: float = 0.0) -> tuple[Step, list[Token | Finished]]:
+def advance(scheduler: Scheduler, token_id: int = 7, now: float = 0.0) -> tuple[EngineStep, list[Token | Finished]]:
     step = scheduler.next_step(now)
     assert step is not None
     return step, complete(scheduler, step, token_id, now)

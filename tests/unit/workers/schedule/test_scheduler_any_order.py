@@ -15,7 +15,7 @@ from tests.support.fakes.scheduler_model import (
     pieces_of,
 )
 from tests.unit.examples import examples
-from workers.schedule.scheduler import Step
+from workers.schedule.scheduler import EngineStep
 from workers.schedule.sequence import Phase, Prefix, Sequence, Token
 
 SHARED = [1, 2, 3, 4, 5]
@@ -46,7 +46,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.here: dict[str, Sequence] = {}
         self.cancelled: set[str] = set()
         self.shown: set[str] = set()
-        self.under_way: Step | None = None
+        self.under_way: EngineStep | None = None
         self.sampled = 10**6
 
     def end(self, sequence: Sequence) -> None:

@@ -16,7 +16,7 @@ from tests.support.builders.worker import Bench, job
 from tests.support.fakes.gateways import quiet, until
 from workers.edge.link_time import LinkTime
 from workers.request.job import Job
-from workers.serving.centre import Centre
+from workers.serving.centre import CentreClient
 
 DOUBT = Fallback(source="unsure", text="I don't know.", language="en")
 
@@ -73,7 +73,7 @@ def end(text: str, **fields: Any) -> ResponseDone:
 @dataclass
 class Asked:
     bench: Bench
-    centre: Centre
+    centre: CentreClient
     chat: FakeChat
     reach: FakeReach
     job: Job
@@ -90,7 +90,7 @@ async def asked(
     """Have an edge's worker accept a question; no time passes until then but the loop's."""
     CLOCKS.set(Clocks(lambda: 1_000.0, lambda: 1_800_000_000.0))
     reach, talk = FakeReach(away=away), FakeChat(list(told), **chat)
-    centre = Centre(url="ws://centre/ws", token=lambda: "t", tenant="demo", link=LinkTime(), reach=reach)
+    centre = CentreClient(url="ws://centre/ws", token=lambda: "t", tenant="demo", link=LinkTime(), reach=reach)
     due = int(now_unix_ms()) + first_ms
     question = job(0, decided=True, first_token_unix_ms=due, deadline_unix_ms=due + 60_000)
     question.fallback = DOUBT if source == "unsure" else question.fallback

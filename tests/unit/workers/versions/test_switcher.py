@@ -62,7 +62,7 @@ async def test_a_request_gets_the_version_that_it_names_and_no_other(
         assert (found and found.revision) == by, "by an older state another version may have been taken off"
         assert bench.versions.of("elsewhere", 9) is None
         for revision in (None, "v1"):
-            assert bench.versions.of(revision, epoch) is bench.versions.serving
+            assert bench.versions.for_request(revision, epoch) is bench.versions.serving
         if by is not None:
             assert (await bench.ask("s", 0, revision="v2", epoch=epoch)).revision == by
 

@@ -18,7 +18,7 @@ from ops.load.recording.file import RecordingWriter, forget_in, read_recording
 from shared.conversation.corrections import BadAnswer
 from shared.errors import BrokerUnavailable, SettingsError
 from shared.faq.entries import PACKAGED_PATH
-from shared.kafka import Kept, Record
+from shared.kafka import Record, TimedRecord
 from shared.settings.kafka import KafkaSettings
 from shared.versions.registry import Registry
 from shared.wire.codec import msgpack_encode
@@ -53,7 +53,7 @@ class Log:
     def add(self, topic: str, *messages: Message | bytes) -> None:
         self.records.setdefault(topic, []).extend(messages)
 
-    async def scan(self, _: KafkaSettings, topic: str, *, offsets: dict[int, int]) -> AsyncIterator[Kept]:
+    async def scan(self, _: KafkaSettings, topic: str, *, offsets: dict[int, int]) -> AsyncIterator[TimedRecord]:
         for offset, message in enumerate(self.records.get(topic, ())):
             await asyncio.sleep(0)
             if self.breaks_at == (topic, offset):
@@ -61,7 +61,7 @@ class Log:
             value = message if isinstance(message, bytes) else msgpack_encode(message)
             if offset >= offsets.get(0, 0):
                 self.handed.append((topic, offset))
-                yield Kept(Record(topic, 0, offset, None, value), 1)
+                yield TimedRecord(Record(topic, 0, offset, None, value), 1)
 
 
 @pytest.fixture

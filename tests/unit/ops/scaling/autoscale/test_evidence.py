@@ -28,7 +28,7 @@ def asked(at_s: float, requests: int, work_ms: float, *, gateway: str = "g0", si
         gateway_id=gateway,
         unix_ms=int(clock + at_s * SECOND),
         since_unix_ms=int(clock + since_s * SECOND),
-        asked={"champion": {"short": Asked(requests, work_ms)}, "canary": {"short": Asked(9_999, 9e6)}},
+        asked={"champion": {"short": BucketDemand(requests, work_ms)}, "canary": {"short": BucketDemand(9_999, 9e6)}},
     )
 
 

@@ -14,7 +14,7 @@ from workers.schedule.goodput.forecast import Forecast
 from workers.schedule.goodput.goodput import Goodput
 from workers.schedule.goodput.plan import Candidates
 from workers.schedule.lengths import OutputLengths
-from workers.schedule.policy import Load
+from workers.schedule.policy import RunningLoad
 from workers.schedule.scheduler import Scheduler, SchedulerLimits
 from workers.schedule.sequence import Phase, Sequence
 
@@ -72,7 +72,7 @@ def test_where_not_all_can_be_met_the_dearest_makes_way(weight: float) -> None:
     policy, dear = goodput(), asked("s1", deadline=600, output=40, prompt=40)
     dear.weight = weight
     add(policy, [dear, *[asked(f"s{n}", deadline=610 + n, output=8, prompt=8) for n in range(2, 6)]])
-    assert ("s1" in names(policy.give_up(0, Load(1)))) == (weight == 1.0)
+    assert ("s1" in names(policy.give_up(0, RunningLoad(1)))) == (weight == 1.0)
 
 
 @pytest.mark.parametrize(("num_slots", "urgent", "taken"), [(4, 50_000, "s1"), (1, 500, "s2")])
@@ -81,9 +81,9 @@ def test_the_first_to_come_is_served_until_slots_are_scarce_then_the_earliest_la
 ) -> None:
     policy = goodput(num_slots)
     add(policy, [asked("s1", deadline=urgent + 400), asked("s2", deadline=urgent)])
-    assert policy.give_up(0, Load(num_slots)) == []
-    assert policy.admit(0, Load(0)) is None
-    assert names([policy.admit(0, Load(num_slots))]) == [taken]  # type: ignore[list-item]
+    assert policy.give_up(0, RunningLoad(num_slots)) == []
+    assert policy.admit(0, RunningLoad(0)) is None
+    assert names([policy.admit(0, RunningLoad(num_slots))]) == [taken]  # type: ignore[list-item]
 
 
 def test_a_class_keeps_half_of_its_share_however_dear_it_is() -> None:
@@ -95,8 +95,8 @@ def test_a_class_keeps_half_of_its_share_however_dear_it_is() -> None:
         short = [asked(f"s{number * 10 + n}", deadline=int(now) + 1_000, output=8, prompt=8) for n in range(4)]
         long = asked(f"s{number * 10 + 5}", deadline=int(now) + 2_000, output=32, prompt=32, bucket="long")
         add(policy, [*short, long], now)
-        policy.give_up(now, Load(1))
-        taken = policy.admit(now, Load(1))
+        policy.give_up(now, RunningLoad(1))
+        taken = policy.admit(now, RunningLoad(1))
         if taken is None:
             now += 50
             continue
@@ -111,11 +111,11 @@ def test_one_of_a_class_below_its_floor_takes_the_place_of_several() -> None:
     policy, now = goodput(), 0.0
     for number in range(1, 20):
         add(policy, [asked(f"s{number}", deadline=60_000, output=8, prompt=8)], now)
-        assert policy.admit(now, Load(1)) is not None
+        assert policy.admit(now, RunningLoad(1)) is not None
         now += 88
     add(policy, [asked(f"s{n}", deadline=int(now) + 400, output=8, prompt=8) for n in range(20, 24)], now)
     add(policy, [asked("s24", deadline=int(now) + 1_070, output=60, prompt=60, bucket="long")], now)
-    lost = names(policy.give_up(now, Load(1)))
+    lost = names(policy.give_up(now, RunningLoad(1)))
     assert len(lost) == 2
     assert "s24" not in lost
 
@@ -123,17 +123,17 @@ def test_one_of_a_class_below_its_floor_takes_the_place_of_several() -> None:
 def test_a_clock_that_is_put_back_stops_no_plan() -> None:
     policy, now = goodput(), 4_000_000.0
     add(policy, [asked("s1", deadline=int(now) + 60_000)], now)
-    assert policy.give_up(now, Load(1)) == []
+    assert policy.give_up(now, RunningLoad(1)) == []
     now -= 3_600_000.0
     add(policy, [asked("s2", deadline=int(now) + 80)], now)
-    assert names(policy.give_up(now, Load(1))) == ["s2"]
+    assert names(policy.give_up(now, RunningLoad(1))) == ["s2"]
 
 
 def test_a_flooding_tenant_is_the_first_to_lose() -> None:
     policy = goodput()
     add(policy, [asked(f"s{n}", deadline=1_000, tenant="flood") for n in range(1, 40)])
     add(policy, [asked(f"s{n}", deadline=1_000, tenant="quiet") for n in range(40, 43)])
-    lost = policy.give_up(0, Load(1))
+    lost = policy.give_up(0, RunningLoad(1))
     assert {sequence.session.tenant for sequence in lost} == {"flood"}
 
 
@@ -143,8 +143,8 @@ def test_while_slots_stand_idle_a_doubtful_request_is_tried() -> None:
     sequence = make_sequence("s1", output=100, soft=600, hard=600)
     sequence.expected_output_tokens = 80
     policy.add(sequence, 0)
-    assert policy.give_up(0, Load(4)) == []
-    assert policy.admit(0, Load(4)) is sequence
+    assert policy.give_up(0, RunningLoad(4)) == []
+    assert policy.admit(0, RunningLoad(4)) is sequence
 
 
 def test_one_that_is_tried_and_leaves_before_it_has_a_slot_leaves_nothing_behind() -> None:
@@ -171,7 +171,7 @@ def test_one_that_cannot_end_in_time_loses_its_slot_only_to_one_that_waits() -> 
     running.enter(Phase.PREFILL)
     running.enter(Phase.DECODE)
     running.output_ids.append(7)
-    load = Load(1, [running])
+    load = RunningLoad(1, [running])
     assert policy.give_up(200, load) == []
     add(policy, [asked("s2", deadline=1_000)], 200)
     assert names(policy.give_up(200, load)) == ["s1"]
@@ -193,17 +193,17 @@ def test_everybody_is_served_or_given_up_and_none_after_its_deadline(
         sequence = asked(f"s{number}", deadline=int(now) + within, prompt=prompt, output=output)
         policy.add(sequence, now)
         left.add(sequence.request_id)
-        for given_up in policy.give_up(now, Load(num_slots)):
+        for given_up in policy.give_up(now, RunningLoad(num_slots)):
             left.remove(given_up.request_id)
-        taken = policy.admit(now, Load(num_slots))
+        taken = policy.admit(now, RunningLoad(num_slots))
         if taken is not None:
             assert taken.deadline.deadline_unix_ms >= now
             left.remove(taken.request_id)
         now += gap
     now += 10_000
-    while policy.admit(now, Load(num_slots)) is not None:
+    while policy.admit(now, RunningLoad(num_slots)) is not None:
         pytest.fail("a request is served after its deadline")
-    for given_up in policy.give_up(now, Load(num_slots)):
+    for given_up in policy.give_up(now, RunningLoad(num_slots)):
         left.remove(given_up.request_id)
     assert not left
 
@@ -236,7 +236,10 @@ def test_the_dearest_is_the_one_that_a_look_at_all_finds(
         candidates.add(item)
     while True:
         every = [
-            (prices.of(item.sequence.bucket, item.sequence.session.tenant, item.cost_ms / item.sequence.weight), item)
+            (
+                prices.price(item.sequence.bucket, item.sequence.session.tenant, item.cost_ms / item.sequence.weight),
+                item,
+            )
             for item in [*left, last]
         ]
         dearest = max(every, key=lambda priced: priced[0])[1]
@@ -253,7 +256,7 @@ def test_a_prompt_that_is_being_computed_delays_the_next_and_its_own_end() -> No
     sequence = asked("s1", deadline=60_000, prompt=40, output=5)
     sequence.enter(Phase.PREFILL)
     sequence.computed = 10
-    free, prompts = forecast(2).releases(100.0, Load(2, [sequence]), 10.0, num_starts=2)
+    free, prompts = forecast(2).releases(100.0, RunningLoad(2, [sequence]), 10.0, num_starts=2)
     assert sorted(free) == [100.0, 180.0]
     assert prompts == 130.0
 
@@ -261,7 +264,9 @@ def test_a_prompt_that_is_being_computed_delays_the_next_and_its_own_end() -> No
 @given(rows=st.lists(st.tuples(st.integers(2, 30), st.integers(1, 30)), max_size=4), num_starts=st.integers(0, 8))
 def test_whose_end_matters_to_nobody_is_left_out(rows: list[tuple[int, int]], num_starts: int) -> None:
     """As many starts come at the same times as from all slots."""
-    load = Load(6, [running(f"s{n}", output=output, written=written) for n, (output, written) in enumerate(rows)])
+    load = RunningLoad(
+        6, [running(f"s{n}", output=output, written=written) for n, (output, written) in enumerate(rows)]
+    )
     every, prompts = forecast(6).releases(0.0, load, 10.0, num_starts=100)
     asked_for, same = forecast(6).releases(0.0, load, 10.0, num_starts=num_starts)
     assert sorted(asked_for)[:num_starts] == sorted(every)[:num_starts]

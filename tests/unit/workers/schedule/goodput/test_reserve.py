@@ -33,7 +33,7 @@ def step(worker: Scheduler, now: float) -> list[str]:
 
 @pytest.mark.parametrize(("share", "slots", "kept"), [(0.0, 8, 0), (0.2, 16, 3), (0.2, 4, 1), (0.9, 2, 1), (0.5, 1, 0)])
 def test_a_share_is_a_slot_at_least_and_never_all(share: float, slots: int, kept: int) -> None:
-    assert Reserve.of(share, slots).kept == kept
+    assert Reserve.from_share(share, slots).kept == kept
 
 
 def test_the_soonest_free_are_set_aside_and_one_is_left() -> None:
