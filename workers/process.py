@@ -24,6 +24,7 @@ from shared.telemetry.status import Drain, Readiness
 from shared.wire.lanes import CHAMPION, SHADOW
 from shared.wire.topics import kept_ms
 from workers.building import open_embedder, open_gpus
+from workers.connections import EdgeConnections, KafkaConnections
 from workers.engine.load_model import LoadedModel
 from workers.engine.upstream.model import UpstreamModel
 from workers.intake.cancels import read_cancels
@@ -44,7 +45,6 @@ from workers.versions.candidate import Candidate, open_candidate
 from workers.versions.loader import VersionLoader
 from workers.versions.rehearsal import rehearse
 from workers.versions.switcher import Means, Switcher
-from workers.wings import EdgeWing, KafkaWing
 
 
 class WorkerProcess:
@@ -64,10 +64,10 @@ class WorkerProcess:
         self._settings, self._draining = settings, draining
         self._worker_id = worker_name(settings.worker.instance_id, short_device(os.environ))
         source = f"replyline-worker-{os.getpid()}"
-        self._kafka = KafkaWing(settings, source)
+        self._kafka = KafkaConnections(settings, source)
         of_edge = settings.redis_of_kv if settings.edge.centre else None  # there this process erases, too
         self._history = History(settings.redis, kv=of_edge, journal_of=settings.journal_of)
-        self._edge = EdgeWing(settings, self._kafka.producer, self._history) if settings.edge.centre else None
+        self._edge = EdgeConnections(settings, self._kafka.producer, self._history) if settings.edge.centre else None
         self._faq = LiveFaq(settings.faq, embed=open_embedder(settings.faq))
         self._cancelled = RecentCancels()
         self._shadow = self._make_shadow() if settings.worker.lane == SHADOW else None

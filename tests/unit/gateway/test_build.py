@@ -7,7 +7,7 @@ import pytest
 
 from gateway.build import KafkaClients, RedisClients
 from shared.settings import Settings
-from workers import wings as workers_wings
+from workers import connections as workers_connections
 
 CLIENTS: Final = ("producer", "handoff_producer", "replies")
 
@@ -18,7 +18,8 @@ def parts_of(wing: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    "wing", [KafkaClients(Settings(), "g"), RedisClients(Settings()), workers_wings.KafkaWing(Settings(), "w")]
+    "wing",
+    [KafkaClients(Settings(), "g"), RedisClients(Settings()), workers_connections.KafkaConnections(Settings(), "w")],
 )
 async def test_a_part_that_fails_to_close_prevents_no_other_close(wing: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     closed = list[Any]()

@@ -14,7 +14,7 @@ from shared.wire.codec import decode_erase, decode_forgotten
 from shared.wire.messages import Erase, Forgotten
 from shared.wire.session_key import SessionKey
 from tests.support.fakes.gateway_services import FakeProducer
-from workers.wings import EdgeWing
+from workers.connections import EdgeConnections
 
 
 class FailingProducer(FakeProducer):
@@ -53,7 +53,7 @@ async def test_an_erasure_that_kafka_refused_is_sent_with_the_next_synchronisati
     settings = Settings(tenant="shop", edge=link, faq={"path": tmp_path / "faq.json", "stale_s": 9})  # type: ignore[arg-type]
     producer, history = FailingProducer(), Kept()
     parts: tuple[Any, Any] = producer, history
-    wing = EdgeWing(settings, *parts)
+    wing = EdgeConnections(settings, *parts)
     try:
         with pytest.raises(BrokerUnavailable):
             await wing.sync.erase("s", 3)

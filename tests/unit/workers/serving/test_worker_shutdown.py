@@ -12,9 +12,9 @@ from shared.records.offsets import OffsetTracker
 from shared.settings import Settings
 from shared.telemetry import metrics
 from shared.telemetry.status import Drain
+from workers.connections import KafkaConnections
 from workers.process import WorkerProcess
 from workers.serving.loaded_versions import LoadedVersions
-from workers.wings import KafkaWing
 
 FIRST = ["capacity", "intake", "worker", "commits"]
 REST = ["publisher", "history", "kv", "versions", "requests", "cancels", "erasures", "producer"]
@@ -51,7 +51,7 @@ async def test_what_is_to_be_written_is_written_before_the_clients_of_kafka_are_
     the deliveries counted, for any record that was in flight may have brought it about."""
     order: list[str] = []
     process: Any = WorkerProcess.__new__(WorkerProcess)
-    process._kafka = KafkaWing.__new__(KafkaWing)
+    process._kafka = KafkaConnections.__new__(KafkaConnections)
     for name in (*FIRST, *REST):
         holder, attribute = (process._kafka, name) if name in OF_KAFKA else (process, f"_{name}")
         setattr(holder, attribute, Part(name, order))
@@ -71,7 +71,7 @@ async def test_what_is_to_be_written_is_written_before_the_clients_of_kafka_are_
 async def test_a_worker_that_ends_leaves_before_it_has_finished_unless_it_is_alone(*, alone: bool) -> None:
     order: list[str] = []
     process: Any = WorkerProcess.__new__(WorkerProcess)
-    process._kafka = KafkaWing.__new__(KafkaWing)
+    process._kafka = KafkaConnections.__new__(KafkaConnections)
     process._kafka.commits, process._kafka.requests = Part("commits", order), Part("requests", order)
     process._kafka.requests.alone = alone
     process._capacity, process._intake, process._worker = (Part(name, order) for name in FIRST[:3])
@@ -99,7 +99,7 @@ async def test_a_worker_that_ends_leaves_before_it_has_finished_unless_it_is_alo
 async def test_a_worker_that_is_drained_shows_no_lag() -> None:
     """It stays up, and an alert would read for ever what waited when it left."""
     process: Any = WorkerProcess.__new__(WorkerProcess)
-    process._kafka = KafkaWing.__new__(KafkaWing)
+    process._kafka = KafkaConnections.__new__(KafkaConnections)
     for holder, attribute in ((process._kafka, "commits"), (process._kafka, "requests")):
         setattr(holder, attribute, Part(attribute, []))
     for attribute in ("_capacity", "_intake", "_worker"):

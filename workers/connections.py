@@ -25,7 +25,7 @@ from workers.request.open_answers import OpenAnswers
 from workers.serving.centre import CentreClient
 
 
-class EdgeWing:
+class EdgeConnections:
     """An edge's link to its centre. `centre` answers the questions that this edge is unsure of."""
 
     def __init__(self, settings: Settings, producer: Producer, history: History) -> None:
@@ -82,7 +82,7 @@ class EdgeWing:
                 closing.push_async_callback(part.close)
 
 
-class KafkaWing:
+class KafkaConnections:
     """The worker's Kafka clients. `close` closes all of them, even if closing one fails."""
 
     def __init__(self, settings: Settings, client_id: str) -> None:
