@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 from shared.errors import ProtocolError
 from shared.wire.fields import MAX_TURNS, is_identifier
-from shared.wire.messages import EarlierTurn
+from shared.wire.messages import Said
 from shared.wire.session_key import OWNED_PREFIX
 
 # An answer is due this long before its client gives up.
@@ -76,7 +76,7 @@ class ClientQuestion:
 
     body: bytes
     input: str
-    turns: tuple[EarlierTurn, ...] | None = None
+    turns: tuple[Said, ...] | None = None
     system: str = ""
     options: dict[str, Any] = field(default_factory=dict)
     metadata: dict[str, str] = field(default_factory=dict)
@@ -92,10 +92,10 @@ def digest(kind: str, *parts: str | bytes) -> str:
     return f"{kind}-{hashed.hexdigest()}"
 
 
-def conversation_of(texts: Iterable[tuple[Role, str]], where: str) -> tuple[tuple[EarlierTurn, ...], str, str]:
+def conversation_of(texts: Iterable[tuple[Role, str]], where: str) -> tuple[tuple[Said, ...], str, str]:
     """Split a chat's messages into the turns before the question, the question (the user's last messages) and the
     instructions. Raises `ProtocolError`."""
-    turns: list[EarlierTurn] = []
+    turns: list[Said] = []
     instructions = list[str]()
     asked, answered = list[str](), list[str]()
     said = list(texts)
@@ -115,8 +115,8 @@ def conversation_of(texts: Iterable[tuple[Role, str]], where: str) -> tuple[tupl
     return tuple(turns[-MAX_TURNS:]), question, "\n\n".join(instructions).strip()
 
 
-def _said(asked: list[str], answered: list[str]) -> EarlierTurn:
-    return EarlierTurn(user="\n\n".join(asked), assistant="\n\n".join(answered))
+def _said(asked: list[str], answered: list[str]) -> Said:
+    return Said(user="\n\n".join(asked), assistant="\n\n".join(answered))
 
 
 def is_session_name(name: str) -> bool:

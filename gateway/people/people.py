@@ -27,13 +27,13 @@ from shared.telemetry import metrics
 from shared.telemetry.faults import caught, task_failed
 from shared.telemetry.logs import get_logger
 from shared.wire.messages import (
-    EarlierTurn,
     Feedback,
     FeedbackRecorded,
     HandoffCreated,
     HandoffReason,
     HandoffRequest,
     Language,
+    Said,
 )
 from shared.wire.outcome import Response
 from shared.wire.session_key import SessionKey
@@ -116,7 +116,7 @@ class People:
         connection.flush()
 
     async def answer_wish(
-        self, entry: Entry, connection: Connection | None, caller: Caller, turns: Sequence[EarlierTurn] | None = None
+        self, entry: Entry, connection: Connection | None, caller: Caller, turns: Sequence[Said] | None = None
     ) -> Fallback | None:
         """Answer a question that asks for a person, or accepts the offer of one.
 
@@ -152,7 +152,7 @@ class People:
         text = _TEXTS["open" if opening.was_open else "created"][language]
         return Fallback(source="handoff", text=text, language=language)
 
-    async def _was_offered(self, request: Request, turns: Sequence[EarlierTurn] | None) -> bool:
+    async def _was_offered(self, request: Request, turns: Sequence[Said] | None) -> bool:
         """Return whether the conversation's last answer offered a person, by the turns sent with the question, or else
         by the history. An answer of this gateway that is not in the history yet is the last one."""
         if turns is not None:

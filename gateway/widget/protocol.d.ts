@@ -6,10 +6,6 @@ export type ClientInfo = {
 export type Consent = {
   training?: boolean;
 };
-export type EarlierTurn = {
-  user: string;
-  assistant: string;
-};
 export type ErrorDetail = {
   type: "authentication_error" | "invalid_request_error" | "overloaded_error" | "rate_limit_error" | "server_error";
   code: string;
@@ -110,7 +106,7 @@ export type ResponseCreate = {
   first_token_ms?: number;
   metadata?: Record<string, string>;
   traceparent?: string;
-  turns?: Array<EarlierTurn>;
+  turns?: Array<Said>;
   instructions?: string;
 };
 export type ResponseCreated = {
@@ -137,6 +133,10 @@ export type ResponseDone = {
 export type Resume = {
   cursor: string;
   age_ms?: number;
+};
+export type Said = {
+  user: string;
+  assistant: string;
 };
 export type SessionClosing = {
   type: "session.closing";

@@ -68,14 +68,14 @@ class Consent(Message, frozen=True):
     training: bool = False
 
 
-class EarlierTurn(Message, frozen=True):
+class Said(Message, frozen=True):
     """An earlier turn of the conversation, as supplied by the client. Either text may be empty."""
 
     user: str
     assistant: str
 
 
-Turns = Annotated[tuple[EarlierTurn, ...], Meta(max_length=MAX_TURNS)]
+Turns = Annotated[tuple[Said, ...], Meta(max_length=MAX_TURNS)]
 
 
 class SessionStart(Message, frozen=True, tag="session.start"):

@@ -71,7 +71,7 @@ class _Site:
         return fakeredis.FakeAsyncRedis(server=self.server)
 
     def stored(self, session: str) -> list[str]:
-        values: Any = self.redis.lrange(SessionKey(TENANT, session).of("turns"), 0, -1)
+        values: Any = self.redis.lrange(SessionKey(TENANT, session).redis_key("turns"), 0, -1)
         return [decode_turn(value).request_id for value in values]
 
     def dump(self) -> dict[Any, Any]:

@@ -19,7 +19,7 @@ from shared.model.tokenizer import open_tokenizer
 from shared.settings import Settings
 from shared.wire.fields import MAX_TURNS
 from shared.wire.lanes import SHADOW
-from shared.wire.messages import EarlierTurn, Observation, ResponseCreate, Turns
+from shared.wire.messages import Observation, ResponseCreate, Said, Turns
 from shared.wire.outcome import Response
 from shared.wire.session_key import SessionKey
 from shared.wire.shadow import LiveAnswer
@@ -70,7 +70,7 @@ def turns_before(asked: Sequence[RecordedRequest], answers: Sequence[Response], 
     """Return what was said in a question's conversation before it."""
     of = asked[place]
     earlier = zip(asked[:place], answers, strict=False)
-    said = [EarlierTurn(user=one.text or "", assistant=answer.output_text) for one, answer in earlier if _same(one, of)]
+    said = [Said(user=one.text or "", assistant=answer.output_text) for one, answer in earlier if _same(one, of)]
     return tuple(said[-MAX_TURNS:])
 
 

@@ -11,7 +11,7 @@ from shared.faq.answer_policy import AnswerPolicy, Courtesy, Unsure
 from shared.faq.fallback import Fallback
 from shared.faq.small_talk import IN_NEED
 from shared.settings.gateway import HandoffSettings
-from shared.wire.messages import EarlierTurn, Language
+from shared.wire.messages import Language, Said
 from shared.wire.session_key import SessionKey
 from tests.support.builders.gateway import answer, make_entry
 from tests.support.fakes.gateway_services import FakeHistory, FakeQuotas
@@ -95,9 +95,9 @@ async def replied(door: str, said: str, last: str, *, enabled: bool = True) -> F
     """Return the reply to `said` after the answer `last`, according to its flags."""
     history = FakeHistory()
     people, broker = desk(history, enabled=enabled)
-    turns: list[EarlierTurn] | None = None
+    turns: list[Said] | None = None
     if door == "told with the question":
-        turns = [EarlierTurn(user="hi", assistant="Hello!"), EarlierTurn(user="lobsters?", assistant=last)]
+        turns = [Said(user="hi", assistant="Hello!"), Said(user="lobsters?", assistant=last)]
     elif door == "this gateway":
         history.remembered.append(turn("earlier", "r0"))
         people.note_answer(make_entry(1, session=WHO.session), answer("r1", last, source="unsure"), None)

@@ -20,7 +20,7 @@ from shared.model.chat_template import ChatTemplate
 from shared.process.clock import now_unix_ms
 from shared.settings import Settings
 from shared.settings.redis import RedisSettings
-from shared.wire.messages import ChatRequest, EarlierTurn, ReplyDone
+from shared.wire.messages import ChatRequest, ReplyDone, Said
 from shared.wire.requests import settle
 from shared.wire.session_key import SessionKey
 from tests.support.samples.prompts import END, START, TEMPLATE, TOKENIZER, readable, said
@@ -87,7 +87,7 @@ def prepared(
     guarded: bool = True,
     history_turns: int = 5,
     prompts: PromptBuilder | None = None,
-    turns_told: tuple[EarlierTurn, ...] | None = None,
+    turns_told: tuple[Said, ...] | None = None,
     **request: Any,
 ) -> Job | ReplyDone:
     preparer = Preparer(
@@ -240,9 +240,9 @@ def test_a_prompt_has_so_many_turns_whatever_was_asked_under_its_id(history_turn
     assert found == ["r1", "r2", "r3"][3 - history_turns :]
 
 
-@pytest.mark.parametrize(("told", "seen"), [((), []), ((EarlierTurn(user="My name?", assistant="Ada."),), ["Ada."])])
+@pytest.mark.parametrize(("told", "seen"), [((), []), ((Said(user="My name?", assistant="Ada."),), ["Ada."])])
 def test_what_the_asker_tells_of_the_conversation_stands_for_what_is_remembered(
-    told: tuple[EarlierTurn, ...], seen: list[str]
+    told: tuple[Said, ...], seen: list[str]
 ) -> None:
     remembered = [said("Who am I?", "Grace.", name="r0", asked_unix_ms=int(now_unix_ms()) - 90)]
     prompt = readable(job(RETURNS.question, turns=remembered, turns_told=told).sequence.prompt_ids)

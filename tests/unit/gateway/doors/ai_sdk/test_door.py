@@ -8,7 +8,7 @@ import httpx2
 import pytest
 import pytest_asyncio
 
-from shared.wire.messages import EarlierTurn
+from shared.wire.messages import Said
 from tests.support.fakes.ai_sdk_doors import FakeCursors, chat, client_of, door_of, message, parts_of, text_of
 from tests.support.fakes.gateways import Edge, delta, until
 from tests.support.fakes.openai_doors import answer
@@ -71,7 +71,7 @@ async def test_an_answer_is_streamed_in_parts(client: httpx2.AsyncClient, edge: 
         (chat("Who?"), None),
         (chat(message=message("user", "Who?")) | {"messages": None}, None),
         (chat("Who?", trigger="regenerate-message"), ()),
-        (chat("Hi", "Hello.", "Who?"), (EarlierTurn(user="Hi", assistant="Hello."),)),
+        (chat("Hi", "Hello.", "Who?"), (Said(user="Hi", assistant="Hello."),)),
     ],
 )
 async def test_a_conversation_is_the_clients_or_the_remembered_one_never_both(

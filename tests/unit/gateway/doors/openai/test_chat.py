@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from gateway.exchange import exchanges
-from shared.wire.messages import EarlierTurn
+from shared.wire.messages import Said
 from tests.support.fakes.gateways import Edge, done, quiet, until
 from tests.support.fakes.openai_doors import answer, ask, chat, door_of
 
@@ -53,7 +53,7 @@ async def test_the_conversation_comes_from_the_client(client: httpx2.AsyncClient
     ]
     await ask(client, edge, {"model": MODEL, "messages": messages, "max_tokens": 7, "stop": "x"}, "Ada.")
     asked = edge.asked[0]
-    assert asked.turns == (EarlierTurn(user="", assistant="Hello!"), EarlierTurn(user="I am Ada.", assistant="Hi Ada."))
+    assert asked.turns == (Said(user="", assistant="Hello!"), Said(user="I am Ada.", assistant="Hi Ada."))
     assert (asked.input, asked.max_output_tokens, asked.stop) == ("Who\n\nam I?", 7, ("x",))
 
 

@@ -13,7 +13,7 @@ from gateway.doors.openai.names import ResponseName, read_response_name
 from gateway.doors.openai.responses import ResponseFields, ResponsesEncoder
 from shared.conversation.turn import Turn
 from shared.errors import ProtocolError
-from shared.wire.messages import EarlierTurn
+from shared.wire.messages import Said
 from shared.wire.outcome import Response, Timings, Usage
 from shared.wire.session_key import SessionKey
 from tests.support.fakes.gateways import Edge, delta, until
@@ -148,7 +148,7 @@ async def test_a_conversation_sent_by_its_client_is_not_continued_from_memory(
 ) -> None:
     told = [{"role": role, "content": role} for role in ("user", "assistant", "user")]
     first = await made(client, edge, told)  # type: ignore[arg-type]
-    assert edge.asked[0].turns == (EarlierTurn(user="user", assistant="assistant"),)
+    assert edge.asked[0].turns == (Said(user="user", assistant="assistant"),)
     got = await client.post("/responses", json=body("And?", previous_response_id=first["id"]))
     assert got.json()["error"]["code"] == "history_not_kept"
 
@@ -301,7 +301,7 @@ async def test_an_answer_of_this_gateway_is_accepted_as_input(
     assert second["output"][0]["content"][0]["text"] == "1815."
     assert edge.asked[1].input == "And when?"
     if form == "the whole item":
-        assert edge.asked[1].turns == (EarlierTurn(user="Who?", assistant="Ada."),)
+        assert edge.asked[1].turns == (Said(user="Who?", assistant="Ada."),)
     else:
         assert (edge.asked[1].turns, edge.asked[1].session_id) == (None, edge.asked[0].session_id)
 
@@ -316,7 +316,7 @@ async def test_an_earlier_answer_keeps_its_text(client: httpx2.AsyncClient, edge
     remember(edge, "1815.")
     got = await ask(client, edge, body([user("Who?"), item_of(first), user("Where?")]), "London.", path="/responses")
     assert (got.status_code, got.headers.get("replyline-ignored")) == (200, None)
-    assert edge.asked[2].turns == (EarlierTurn(user="Who?", assistant="Ada."),)
+    assert edge.asked[2].turns == (Said(user="Who?", assistant="Ada."),)
     assert edge.asked[2].session_id != edge.asked[0].session_id
 
 
@@ -327,7 +327,7 @@ async def test_an_answer_that_is_not_remembered_is_left_out_and_named(
     asked = body([user("Who?"), {"type": "item_reference", "id": named}, user("When?")])
     got = await ask(client, edge, asked, "1815.", path="/responses")
     assert (got.status_code, got.headers["replyline-ignored"]) == (200, "item_reference")
-    assert edge.asked[0].turns == (EarlierTurn(user="Who?", assistant=""),)
+    assert edge.asked[0].turns == (Said(user="Who?", assistant=""),)
 
 
 async def test_an_item_reference_without_an_id_is_refused_by_its_field(client: httpx2.AsyncClient) -> None:
@@ -348,4 +348,4 @@ async def test_reasoning_and_refusals_of_an_answer_are_accepted_as_input(
         user("When?"),
     ]
     await made(client, edge, asked)  # type: ignore[arg-type]
-    assert edge.asked[0].turns == (EarlierTurn(user="Who?", assistant="No."),)
+    assert edge.asked[0].turns == (Said(user="Who?", assistant="No."),)

@@ -11,7 +11,7 @@ from ops.lifecycle.shadow.report import figures, headline, page, rows
 from ops.load.recording.file import Header, RecordedRequest, RecordingWriter
 from shared.errors import SettingsError
 from shared.settings import Settings
-from shared.wire.messages import EarlierTurn, Observation
+from shared.wire.messages import Observation, Said
 from shared.wire.outcome import Replaced, Timings
 from shared.wire.shadow import Comparison
 from tests.support.builders.gateway import answer
@@ -60,7 +60,7 @@ def asked(session: str, text: str | None, **fields: Any) -> RecordedRequest:
 def test_a_question_is_asked_with_its_own_conversation_and_a_seed() -> None:
     questions = [asked("a", "One?"), asked("b", "Two?"), asked("a", "Three?", temperature=0.5, stop=("!",))]
     turns = turns_before(questions, [answer(text="1."), answer(text="2.")], 2)
-    assert turns == (EarlierTurn(user="One?", assistant="1."),)
+    assert turns == (Said(user="One?", assistant="1."),)
     question = question_of(questions[2], 2, turns)
     assert (question.input, question.turns, question.seed, question.temperature) == ("Three?", turns, 2, 0.5)
     assert (question.stop, question.max_output_tokens) == (("!",), 9)
