@@ -79,7 +79,7 @@ async def test_a_call_without_a_free_connection_waits_up_to_its_callers_limit(
     holders = [asyncio.create_task(nodes.call(holds_its_connection)) for _ in range(MAX_CONNECTIONS)]
     waiting = asyncio.create_task(calls.bounded(nodes.call(lambda redis: redis.ping())))
     await asyncio.sleep(0)  # all have started
-    hurried = RedisCalls(settings.model_copy(update={"timeout_ms": 50}), tells=False)
+    hurried = RedisCalls(settings.model_copy(update={"timeout_ms": 50}), logs_outages=False)
     with pytest.raises(StoreUnavailable, match="TimeoutError"):
         await hurried.bounded(nodes.call(lambda redis: redis.ping()))
     assert not waiting.done()

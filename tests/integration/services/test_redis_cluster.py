@@ -126,7 +126,7 @@ async def test_a_conversations_data_is_found_and_erased_in_any_slot(
                 await quotas.charge("ask", Caller(SessionKey(name, "s"), "alice"))
             await history.delete(SessionKey(TENANT, name), generation=1)
             assert await history.generation(SessionKey(TENANT, name)) == 1
-            assert cluster.keys(session.of("*")) == {session.of("erased")}
+            assert cluster.keys(session.of("*")) == {session.redis_key("erased")}
             assert not await history.append(SessionKey(TENANT, name), said), "it was called before"
             assert store.save(session, {A: b"a"}, generation=0) is None
             assert store.save(session, {A: b"a"}, generation=1) == 1

@@ -107,7 +107,7 @@ def make_log(library: Any) -> Any:
     """Return a TensorRT logger that prints nothing and stores the last error, which TensorRT does not return
     otherwise."""
 
-    class Log(library.ILogger):  # type: ignore[misc]
+    class LastErrorLog(library.ILogger):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.last_error = "no reason given"
@@ -116,7 +116,7 @@ def make_log(library: Any) -> Any:
             if severity in {library.ILogger.ERROR, library.ILogger.INTERNAL_ERROR}:
                 self.last_error = " ".join(message.split())
 
-    return Log()
+    return LastErrorLog()
 
 
 class BuildPhases:

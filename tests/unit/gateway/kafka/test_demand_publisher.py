@@ -22,11 +22,11 @@ class Published(Exception):  # noqa: N818 - it ends the publisher after one repo
 
 
 async def reported(admissions: LaneAdmissions, ladder: Ladder) -> DemandReport:
-    class Producer:
+    class RecordingProducer:
         async def publish(self, record: Outgoing) -> None:
             raise Published(decode_demand(record.value))
 
-    producer: Any = Producer()
+    producer: Any = RecordingProducer()
     publisher = DemandPublisher(
         producer=producer,
         topic="chat.demand",

@@ -50,13 +50,15 @@ class Producer:
         return 2, 0
 
 
-def replay(monkeypatch: pytest.MonkeyPatch, *numbers: str, failing: dict[bytes, Exception]) -> tuple[int, Producer]:
+def replay(
+    monkeypatch: pytest.MonkeyPatch, *numbers: str, failing: dict[bytes, Exception]
+) -> tuple[int, FailingProducer]:
     """The exit status, and what was written."""
 
     async def read(settings: Any, partition: int, offset: int) -> Letter:
         return letter(offset)
 
-    producer = Producer(failing)
+    producer = FailingProducer(failing)
     monkeypatch.setattr(dlq, "_letter", read)
     monkeypatch.setattr(dlq, "settings_of", lambda _: load_settings())
     monkeypatch.setattr(dlq, "Producer", lambda *_, **__: producer)
@@ -103,7 +105,7 @@ def test_a_number_that_names_no_letter_is_bad_input(
 
     monkeypatch.setattr(dlq, "_letter", read)
     monkeypatch.setattr(dlq, "settings_of", lambda _: load_settings())
-    monkeypatch.setattr(dlq, "Producer", lambda *_, **__: Producer({}))
+    monkeypatch.setattr(dlq, "Producer", lambda *_, **__: FailingProducer({}))
     with pytest.raises(typer.Exit) as ended:
         dlq.show("2/17") if command == "show" else dlq.replay(["2/17"])
     assert ended.value.exit_code == 2

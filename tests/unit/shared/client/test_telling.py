@@ -30,7 +30,7 @@ def done(text: str) -> ResponseDone:
 
 def shown(*told: str | None) -> str:
     """Return the displayed text; `told` are consecutive deltas, None a restart, which is displayed as `|`."""
-    telling, text = Telling(), ""
+    telling, text = AnswerText(), ""
     handed: list[AnswerEvent] = []
     for piece in told:
         event = created() if piece is None else delta(len(text), piece)
@@ -59,7 +59,7 @@ def test_shown_text_is_not_repeated_and_never_spliced(told: tuple[str | None, ..
 
 
 def test_text_that_a_delta_repeats_is_returned_once() -> None:
-    telling = Telling()
+    telling = AnswerText()
     telling.take(created())
     telling.take(delta(0, "We re"))
     assert telling.take(delta(3, "refund.")) == [delta(5, "fund.")]

@@ -69,7 +69,7 @@ async def full() -> str:
 
 async def test_a_full_redis_is_still_read_and_reported_now_and_then(times: SimpleNamespace) -> None:
     """It accepts no writes until something has expired."""
-    calls = RedisCalls(RedisSettings(), tells=True)
+    calls = RedisCalls(RedisSettings(), logs_outages=True)
     with capture_logs() as lines:
         for later_s in (0, 1, 58, 2):
             times.steady_s += later_s
@@ -81,7 +81,7 @@ async def test_a_full_redis_is_still_read_and_reported_now_and_then(times: Simpl
 
 async def test_an_answer_that_arrived_while_the_process_was_frozen_counts() -> None:
     """The answer and the timeout arrive in the same turn of the loop."""
-    calls = RedisCalls(RedisSettings(timeout_ms=10), tells=False)
+    calls = RedisCalls(RedisSettings(timeout_ms=10), logs_outages=False)
     ours, redis = socket.socketpair()
     ours.setblocking(False)
     loop = asyncio.get_running_loop()
@@ -100,7 +100,7 @@ async def test_an_answer_that_arrived_while_the_process_was_frozen_counts() -> N
 
 
 async def test_a_silent_redis_times_out() -> None:
-    calls = RedisCalls(RedisSettings(timeout_ms=10), tells=False)
+    calls = RedisCalls(RedisSettings(timeout_ms=10), logs_outages=False)
     never = asyncio.get_running_loop().create_future()
     with pytest.raises(StoreUnavailable, match="TimeoutError"):
         await calls.bounded(never)

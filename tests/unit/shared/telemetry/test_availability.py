@@ -32,7 +32,7 @@ def test_the_line_names_the_cause_and_when_the_next_attempt_is_made() -> None:
 
 
 def test_only_one_of_several_watchers_of_a_service_logs() -> None:
-    quiet = Availability("redis", tells=False)
+    quiet = Availability("redis", logs_outages=False)
     with capture_logs() as lines:
         quiet.mark_down("refused")
         quiet.mark_up()

@@ -71,7 +71,7 @@ def test_a_joining_member_gets_its_share_and_nothing_else_moves(members: int, pa
 @pytest.mark.parametrize("returned", ["a", "z"])
 def test_of_two_members_that_claim_a_partition_the_later_generation_had_it_last(returned: str) -> None:
     """A member that was away for longer than its session returns with partitions that others have owned since."""
-    away = Member(TOPICS, {topic: [0, 1, 2, 3] for topic in TOPICS}, 1)
+    away = GroupMember(TOPICS, {topic: [0, 1, 2, 3] for topic in TOPICS}, 1)
     stayed = {
         "w1": GroupMember(TOPICS, {topic: [0, 1] for topic in TOPICS}, 2),
         "w2": GroupMember(TOPICS, {topic: [2, 3] for topic in TOPICS}, 2),
@@ -84,7 +84,7 @@ def test_of_two_members_that_claim_a_partition_the_later_generation_had_it_last(
 
 @pytest.mark.parametrize(("every", "one"), [("a", "b"), ("b", "a")])
 def test_a_topic_that_only_some_members_read_is_assigned_to_them(every: str, one: str) -> None:
-    shares = assign(num(6), {every: Member(TOPICS), one: Member(frozenset({"short"}))})
+    shares = assign(num(6), {every: GroupMember(TOPICS), one: GroupMember(frozenset({"short"}))})
     assert set(shares[one]) == {"short"}
     assert len(shares[every]["long"]) == len(shares[every]["medium"]) == 6
     assert len(shares[one]["short"]) == 6  # the other already has two topics alone
@@ -100,7 +100,7 @@ def test_a_partition_number_stays_with_the_reader_of_most_topics(most: str, leas
 
 
 def test_unread_topics_and_unknown_members_are_left_out() -> None:
-    assert assign({"short": 2, "other": 3}, {"w": Member(TOPICS)}) == {"w": {"short": [0, 1]}}
+    assert assign({"short": 2, "other": 3}, {"w": GroupMember(TOPICS)}) == {"w": {"short": [0, 1]}}
     assert assign(num(2), {}) == {}
 
 
@@ -113,8 +113,8 @@ SUBSCRIPTIONS = st.sets(st.sampled_from(sorted(TOPICS)), min_size=1).map(frozens
     st.fixed_dictionaries(dict.fromkeys(sorted(TOPICS), st.integers(0, 9))),
 )
 def test_without_a_change_nothing_moves(topics: dict[str, frozenset[str]], partitions: dict[str, int]) -> None:
-    shares = assign(partitions, {name: Member(subscribed) for name, subscribed in topics.items()})
-    again = {name: Member(topics[name], held, 1) for name, held in shares.items()}
+    shares = assign(partitions, {name: GroupMember(subscribed) for name, subscribed in topics.items()})
+    again = {name: GroupMember(topics[name], held, 1) for name, held in shares.items()}
     assert assign(partitions, dict(reversed(again.items()))) == shares
     expected = {
         (t, n) for t, number in partitions.items() for n in range(number) if any(t in s for s in topics.values())

@@ -89,7 +89,7 @@ def test_a_key_of_another_form_names_no_session(key: bytes | None) -> None:
 )
 def test_a_record_whose_headers_do_not_settle_it_is_opened(changed: dict[str, bytes | None]) -> None:
     """A missing or invalid deadline, one in the future; no client to answer, no topic, or a forbidden one."""
-    assert fate(**changed) is Fate.OPEN
+    assert fate(**changed) is TriageDecision.OPEN
 
 
 @pytest.mark.parametrize("partition", [b"", b"x", b"-1", b"9" * 5_000])
