@@ -76,7 +76,7 @@ _ERASE_HERE = f"""{_ERASE}
 erase(#KEYS)
 return begun
 """
-# At an edge; it tells the centre unless the centre has told it.
+# At an edge: adds the erasure to the journal for the centre, unless it came from the centre.
 _ERASE_AT_EDGE = f"""{ADD_ENTRY}{REMOVE_TURNS}{_ERASE}
 local at, told = #KEYS - {len(JOURNAL_KEYS) - 1}, ARGV[6] == '1'
 if not told and is_full(at, ARGV[5]) then return false end

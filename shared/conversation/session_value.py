@@ -46,7 +46,7 @@ class SessionValue:
     """One value for each session. Each method raises `StoreUnavailable` if Redis does not answer in time."""
 
     def __init__(self, settings: RedisSettings, what: SessionPart) -> None:
-        """Create the client for one part of a session's keys; `History.delete` erases it with the others."""
+        """Create the client. `what` is the key's name within a session; `History.delete` erases that key too."""
         self._what = what
         self._calls = RedisCalls(settings, logs_outages=False)
         self._redis = RedisClient(settings, timeout_ms=settings.timeout_ms)

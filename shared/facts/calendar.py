@@ -123,7 +123,7 @@ def _point(match: re.Match[str], found: dict[str, str | None]) -> Iterator[Fact]
 def _clock(match: re.Match[str], hour: int, minute: int, half: str | None) -> Fact:
     if half is not None:
         hour = hour % _HALF_DAY + (_HALF_DAY if half == "p" else 0)
-    # "8" may stand for 8:00, but "30" never for 8:30.
+    # "8" may mean 8:00, but "30" never for 8:30.
     figures = (hour, hour % _HALF_DAY or _HALF_DAY) if minute == 0 else ()
     return _fact(match, "clock", Decimal((hour * 60 + minute) % _DAY_MINUTES), *figures)
 

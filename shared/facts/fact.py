@@ -6,7 +6,7 @@ from decimal import Decimal
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A figure or name in a text. Facts are equal if kind and value are, whatever their spelling and position.
+    """A figure or name in a text. Facts are equal if kind and value are; spelling and position do not count.
 
     Attributes:
         kind: the type of `value`: "number" for a number without a unit; a dimension ("duration" in seconds, "working

@@ -1,7 +1,7 @@
 """Produce records with an idempotent producer, `acks=all` and no linger.
 
-aiokafka has one produce request in flight for each broker and collects records meanwhile for the next batch: a single
-record is sent immediately, a burst is batched.
+aiokafka has one produce request in flight for each broker and collects records for the next batch until it is answered:
+a single record is sent immediately, a burst is batched.
 """
 
 import asyncio

@@ -75,7 +75,7 @@ class AskingConnection(Connection):
     async def send_packed_command(self, command: Any, check_health: bool = True) -> None:
         if not isinstance(command, _Asking):
             await super().send_packed_command(command, check_health)
-        self._sent = command  # set last, since opening a connection sends commands of its own
+        self._sent = command  # set last, since opening a connection also sends commands
 
     async def read_response(self, *args: Any, **options: Any) -> Any:
         sent, self._sent = self._sent, None

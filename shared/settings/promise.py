@@ -34,7 +34,7 @@ class PromiseSettings(SettingsGroup):
         0,
         ge=0,
         le=600_000,
-        description="first-token deadline in ms; the FAQ answers if no text was sent by then (0: the profile's)",
+        description="first-token deadline in ms; the FAQ answers if no text was sent before it (0: the profile's)",
     )
     deadline_ms: int = Field(
         0,

@@ -94,7 +94,7 @@ def read_json(data: bytes | str) -> Any:
     """Decode JSON in UTF-8, UTF-16 or UTF-32, with or without a byte order mark, gzipped or not.
 
     Raises:
-        UNREADABLE: one of these errors.
+        DecodeError, ValueError, RecursionError: the data cannot be decoded; `UNREADABLE` is all three.
     """
     if not isinstance(data, str):
         data = _inflated(bytes(data))
@@ -108,7 +108,7 @@ def read_msgpack(data: bytes) -> Any:
     """Decode MessagePack; U+FFFD replaces invalid UTF-8 in its strings.
 
     Raises:
-        UNREADABLE: one of these errors.
+        DecodeError, ValueError, RecursionError: the data cannot be decoded; `UNREADABLE` is all three.
     """
     data = bytes(data)
     for _ in range(_MOST_MENDED):
@@ -125,7 +125,7 @@ def read_record(value: bytes) -> Any:
     """Decode a record's value: MessagePack, or JSON, also encoded twice, behind a schema id, or in an envelope.
 
     Raises:
-        UNREADABLE: one of these errors.
+        DecodeError, ValueError, RecursionError: the data cannot be decoded; `UNREADABLE` is all three.
     """
     value = value[next((size for mark, size in _SCHEMAS.items() if value.startswith(mark)), 0) :]
     said = read_msgpack(value) if value and value[0] in _MAPS else read_json(value)

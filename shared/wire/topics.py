@@ -141,7 +141,7 @@ class TopicNames:
         if topic in {self.inbox, self.replies, self.external_replies, self.posts} or self.bucket_of(topic) is not None:
             config |= {"retention.ms": str(kept_ms), "segment.ms": str(kept_ms // 3)}
         if topic in {self.inbox, self.cancels, self.erasures} or self.bucket_of(topic) is not None:
-            # finds records by the time of arrival, whatever a producer's clock says
+            # finds records by their time of arrival, which does not depend on producers' clocks
             config["message.timestamp.type"] = "LogAppendTime"
         if topic in {self.workers, self.demand}:
             config |= {"cleanup.policy": "compact,delete", "retention.ms": "3600000", "segment.ms": "600000"}

@@ -47,7 +47,7 @@ def write_cpu_decoder(
     centre: Float32Array | None = None,
     native: NativeFile | None = None,
 ) -> None:
-    """Write `model.onnx` and `model.onnx.data` into `folder`; `progress` is told the fraction done.
+    """Write `model.onnx` and `model.onnx.data` into `folder`; `progress` is called with the fraction done.
 
     int8 rounds every matrix to 8 bits in blocks of 32 (norms, biases, attention and KV stay float32); fp32 rounds
     nothing. `centre` `[hidden]` is what is usually projected to logits, for int8. `native` is given int8's numbers too.

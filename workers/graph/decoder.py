@@ -44,7 +44,7 @@ class Dialect(Protocol):
         """`[B, T, n]` → `[B, n]`: each sequence's last token."""
 
     def logits(self, head: Float32Array | None, normed: str) -> None:
-        """Add the output `logits` `[B, vocabulary]`; without a head of its own it is the embedding's table."""
+        """Add the output `logits` `[B, vocabulary]`; without a separate head the embedding's table is used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Decoder:
     dialect: Dialect
 
     def build(self, progress: Progress) -> None:
-        """Add every node from `input_ids` to `logits`; `progress` is told the fraction done."""
+        """Add every node from `input_ids` to `logits`; `progress` is called with the fraction done."""
         num_layers = self.checkpoint.architecture.num_layers
         self.dialect.begin()
         hidden, branch = self.dialect.embed(self.checkpoint.read("embed_tokens")), None

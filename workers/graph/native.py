@@ -89,7 +89,7 @@ class NativeFile:
 
 @contextmanager
 def native_file(folder: Path, architecture: Architecture, form: Form) -> Iterator[NativeFile]:
-    """Give `folder` a `model.native`, whose sections are written meanwhile, in any order."""
+    """Create `model.native` in `folder`; its sections are written inside the block, in any order."""
     with (folder / NATIVE).open("wb") as file:
         header, places = begin(architecture, form)
         file.write(header)

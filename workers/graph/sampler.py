@@ -7,7 +7,7 @@
     block_mass                       float32 [B, blocks]    sums of exp((logit - the row's largest) / temperature),
                                                             each over as many ids as a block has
 
-It stands beside the decoder's graph and not in it, so that a step in which no row samples does not pay for it.
+It is separate from the decoder's graph, so that a step in which no row samples does not pay for it.
 """
 
 from typing import Any

@@ -1,9 +1,9 @@
 """Decide from a record's headers what to do if its deadline has passed. Pure.
 
-By then a gateway has answered its client: its timer sends the FAQ's answer or cuts the model's at the deadline,
-whatever the workers do. If the gateway died, its clients reconnect and ask with a new request. So `ANSWERED_MS` after
-the deadline a gateway's record needs no answer any more and is skipped; before that its terminal event is written, in
-case the gateway's timer is late. Any other producer's record gets its terminal event, however late.
+A gateway has answered its client at the deadline: its timer sends the FAQ's answer or cuts the model's, independently
+of the workers. If the gateway died, its clients reconnect and ask with a new request. So `ANSWERED_MS` after the
+deadline a gateway's record needs no answer any more and is skipped; before that its terminal event is written, in case
+the gateway's timer is late. Any other producer's record gets its terminal event, however late.
 """
 
 from collections.abc import Mapping, Sequence

@@ -238,7 +238,7 @@ class OpenAnswers:
         """Return whether the answer with that id was cancelled, erased or ended without useful text, and is not
         acknowledged yet.
 
-        False for one of its own records that is read again, which gets that end.
+        False for a record of that answer that is read again, which gets its end.
         """
         job = self._jobs.get(request_id)
         return job is not None and job.leaving and origin not in job.origins

@@ -196,7 +196,7 @@ class CentreClient:
             self._close(asked.job.session, after_s=_IDLE_S)  # it may still receive another answer
 
     def _leave(self, asked: _CentreQuestion) -> None:
-        """Tell the centre to stop answering."""
+        """Cancel the answer at the centre."""
         if asked.chat is not None:
             self._tasks.start(asked.chat.cancel(asked.job.id), "cancel")
 

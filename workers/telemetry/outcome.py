@@ -1,7 +1,7 @@
 """Name a request's outcome at this worker from the operator's view. Pure.
 
-An answer's status says who ended it: a gateway that sent the fallback at the deadline cancels at the worker, which then
-sees a cancel by the client. Here the deadline decides.
+An answer's status says who ended it, which can mislead: after a gateway has sent the fallback at the deadline, it
+cancels the request, and the worker sees a cancel by the client. Here such a request counts as missed.
 """
 
 from typing import Literal

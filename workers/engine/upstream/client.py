@@ -1,4 +1,4 @@
-"""HTTP to upstreams: a stream of pieces, and the probe that tells whether a server is there.
+"""HTTP to upstreams: a stream of pieces, and the probe that checks whether a server is there.
 
 Redirects are not followed, and environment proxies are not used; nothing that an upstream sends is logged.
 """

@@ -92,7 +92,7 @@ def adapted(body: bytes, refused: Collection[str]) -> bytes:
 def to_remember(refused: Collection[str], body: bytes) -> frozenset[str]:
     """Return the rejected fields that a server would reject in any request.
 
-    A field that only this client asked for is left out of its own request only.
+    A field that only this client asked for is left out only of that request.
     """
     fields = msgspec.json.decode(body)
     return frozenset(name for name in refused if fields.get(name) == _DEFAULTS.get(name, fields.get(name)))

@@ -1,6 +1,6 @@
 """Collects an ONNX graph's nodes and weights.
 
-Weights lie beside the graph: `model.onnx` refers into `model.onnx.data`, which ONNX Runtime maps into memory.
+Weights are stored next to the graph: `model.onnx` refers to `model.onnx.data`, which ONNX Runtime maps into memory.
 """
 
 from collections.abc import Sequence

@@ -38,7 +38,7 @@ class Matrices(Protocol):
 
 
 def store_head(matrices: Matrices, head: Float32Array | None) -> str:
-    """Store the output head where there is one of its own; return the name of the table that `project` takes."""
+    """Store the output head if it is not the embedding; return the name of the table that `project` takes."""
     if head is None:
         return "embed_tokens"
     matrices.store_table("lm_head", head, projects=True)

@@ -76,7 +76,7 @@ GRIDS: Final[dict[GridName, Grid]] = {grid.name: grid for grid in (INT8, FP8)}
 BLOCK_SIZE: Final = 32
 ZERO_POINT: Final = 128
 _LARGEST: Final = 127
-# A block's largest weight stands at this level at least: below, steps are too coarse for the search to gain.
+# A block's largest weight is at this level or above: below, steps are too coarse for the search to gain.
 _LOWEST_PEAK: Final = 64
 # The sum of a block's squared errors, as a share of its largest weight squared, that is float32's own rounding.
 _EXACT: Final = 1e-10
@@ -105,9 +105,9 @@ class RoundedMatrix:
 def quantize(weight: NDArray[np.float32]) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
     """Round a matrix `[n, k]` to 8 bits, symmetrically, in blocks of 32 along `k`.
 
-    Of the scales by which a block's largest weight stands at level 64 to 127 the one that loses least is taken. Weights
-    that come from a coarser grid (a GGUF's 4 or 5 bits) nearly lie on such a one: they lose a third of what level 127
-    would cost. Returns the bytes `[n, k / 32, 32]`, stored with the implied zero point 128, and the scales
+    Of the scales that put a block's largest weight at level 64 to 127, the one with the smallest error is chosen.
+    Weights from a coarser grid (a GGUF's 4 or 5 bits) nearly fit one of these scales: their error is a third of that
+    with level 127. Returns the bytes `[n, k / 32, 32]`, stored with the implied zero point 128, and the scales
     `[n, k / 32]`; a weight is `(byte - 128) * scale`. Raises `ModelError` where `k` is no multiple of 32 or a weight is
     not finite.
     """

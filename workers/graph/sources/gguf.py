@@ -57,7 +57,7 @@ class GgufSource:
             metadata = {key: field.contents() for key, field in reader.fields.items()}
         except OSError as error:
             raise ModelError(f"cannot read {path} ({error.strerror}); give the path of a GGUF file") from error
-        # A damaged header shows as whatever the reader stumbles over first.
+        # A damaged header can cause any of these exceptions.
         except (ValueError, IndexError, KeyError, TypeError, OverflowError, MemoryError) as error:
             raise ModelError(f"{path} is no whole GGUF file ({error}); fetch it again") from error
         return cls(path, metadata, {tensor.name: tensor for tensor in reader.tensors})

@@ -75,7 +75,7 @@ class _Vocabulary(Struct, frozen=True, kw_only=True):
 
 
 class _Definition(Struct, frozen=True, kw_only=True):
-    """The part of a `tokenizer.json` that tells byte-level BPE from SentencePiece's kinds."""
+    """The part of a `tokenizer.json` that distinguishes byte-level BPE from SentencePiece's kinds."""
 
     model: _Vocabulary
 
@@ -141,7 +141,7 @@ def _checked(checkpoint: Checkpoint, definition: bytes, ends: list[int]) -> Mode
 
 
 def _template(tokenizer: Tokenizer) -> TemplateMarks:
-    """Return the template whose marks the vocabulary has: a model without them could not be told who speaks."""
+    """Return the template whose marks the vocabulary has: without them a prompt could not mark the roles."""
     for template in (CHATML, LLAMA3):
         with suppress(ModelError):
             for mark in template.marks:

@@ -1,8 +1,8 @@
 """Decide how much a request may cost while not all requests can be served.
 
-A plan knows the waiting requests, not future ones, so recent requests stand in for those: if only a share of the
-offered work can be served, it should be the cheapest share, and the highest cost in it is the bar. A class below its
-floor is compared with its own requests only, since next to other classes' they may all be too expensive.
+A plan knows the waiting requests, not future ones, so recent requests are used as their estimate: if only a share of
+the offered work can be served, it should be the cheapest share, and the highest cost in it is the bar. A class below
+its floor is compared with its own requests only, since next to other classes' they may all be too expensive.
 """
 
 from collections import deque
