@@ -30,7 +30,7 @@ def letter(offset: int) -> Letter:
     )
 
 
-class Producer:
+class FailingProducer:
     """Fails to write the given records."""
 
     def __init__(self, failing: dict[bytes, Exception]) -> None:
