@@ -54,11 +54,11 @@ class Demand:
         counts.judged += 1
         counts.in_time += in_time
 
-    def asked(self) -> dict[Lane, dict[Bucket, Asked]]:
+    def asked(self) -> dict[Lane, dict[Bucket, BucketDemand]]:
         """Return all counts in the form in which they are published."""
         asked: dict[Lane, dict[Bucket, BucketDemand]] = {}
         for (lane, bucket), counts in self._counts.items():
-            asked.setdefault(lane, {})[bucket] = Asked(**asdict(counts))
+            asked.setdefault(lane, {})[bucket] = BucketDemand(**asdict(counts))
         return asked
 
     def _of(self, lane: Lane, bucket: Bucket) -> _Counts:

@@ -33,13 +33,16 @@ async def test_requests_are_priced_by_the_mean_of_the_lanes_workers() -> None:
 async def test_rejected_requests_count_towards_demand() -> None:
     edge = await asked_of(1e6)
     demand = edge.serving.admission_gate.admissions.demand
-    assert demand.asked() == {CHAMPION: {"short": Asked(3, 150.0, turned_away=1, judged=1)}}
+    assert demand.asked() == {CHAMPION: {"short": BucketDemand(3, 150.0, turned_away=1, judged=1)}}
 
 
 async def test_a_lane_that_takes_over_a_request_gets_its_demand() -> None:
     edge = await asked_of(1e6, light=True)
     asked = edge.serving.admission_gate.admissions.demand.asked()
-    assert asked == {CHAMPION: {"short": Asked(3, 150.0, turned_away=1, judged=1)}, "light": {"short": Asked(1, 10.0)}}
+    assert asked == {
+        CHAMPION: {"short": BucketDemand(3, 150.0, turned_away=1, judged=1)},
+        "light": {"short": BucketDemand(1, 10.0)},
+    }
 
 
 async def test_the_last_price_stays_without_workers_and_is_replaced_by_a_new_one() -> None:

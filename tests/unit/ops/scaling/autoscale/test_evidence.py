@@ -14,7 +14,7 @@ from ops.scaling.autoscale.scaler import Seen
 from shared.settings import Settings
 from shared.wire.codec import decode_report, decode_scaling
 from shared.wire.messages import PricedMessage, WorkerReport
-from shared.wire.scaling import Asked, DemandReport, ScalingRecord
+from shared.wire.scaling import BucketDemand, DemandReport, ScalingRecord
 from shared.wire.step_law import StepLaw
 from tests.support.builders.gateway import report
 
@@ -178,7 +178,10 @@ def test_the_basis_is_the_worker_in_the_middle_and_the_mix_of_the_lane() -> None
         law = StepLaw(decode_ms=ms, prefill_ms_per_token=1.0)
         report_ = worker(f"w{number}", buckets=("short", "long"), slots=4 * number, law=law)
         evidence.hear_worker(f"w{number}", report_, NOW)
-    counts = {"champion": {"short": Asked(30), "long": Asked(10), "medium": Asked(99)}, "light": {"long": Asked(9)}}
+    counts = {
+        "champion": {"short": BucketDemand(30), "long": BucketDemand(10), "medium": BucketDemand(99)},
+        "light": {"long": BucketDemand(9)},
+    }
     hear(evidence, (0, msgspec.structs.replace(asked(0, 0, 0.0), asked=counts)))
     basis = evidence.basis(NOW)
     assert (basis.law and basis.law.decode_ms, basis.slots) == (3.0, 8)
@@ -219,7 +222,7 @@ def test_answers_in_time_are_those_of_the_last_minute_of_all_gateways() -> None:
     for at_s in range(0, 121, 5):
         for gateway, late in (("g0", 0), ("g1", 1)):
             judged = 1_000 + at_s * 10
-            one = Asked(judged, judged * 50.0, judged=judged, in_time=judged - late * at_s)
+            one = BucketDemand(judged, judged * 50.0, judged=judged, in_time=judged - late * at_s)
             report_ = msgspec.structs.replace(asked(at_s, 0, 0.0, gateway=gateway), asked={"champion": {"long": one}})
             hear(evidence, (at_s, report_))
     now = seen(evidence, 120)
