@@ -96,7 +96,7 @@ async def test_gateway_and_worker_work_with_the_documented_rights(secured: Secur
 
 async def why_kept_out(service: Service) -> str | None:
     page = await service.get("/ready")
-    if page is None or b"does not let" not in page.body:
+    if page is None or b"rejects user" not in page.body:
         return None
     why: str = json.loads(page.body)["missing"]["kafka"]
     return why
@@ -180,18 +180,20 @@ def granted(user: str) -> set[str]:
 
 async def test_the_gateway_cannot_read_requests(secured: Secured) -> None:
     kafka = secured.kafka("gateway")
-    with pytest.raises(BrokerUnavailable, match=r"do not let user 'gateway' read the topic .*chat\.requests\.short"):
+    with pytest.raises(
+        BrokerUnavailable, match=r"do not allow user 'gateway' to read the topic .*chat\.requests\.short"
+    ):
         [kept async for kept in scan(kafka, kafka.topics.requests("short"))]
 
 
 async def test_the_worker_cannot_read_answers_or_write_requests(secured: Secured) -> None:
     kafka = secured.kafka("worker")
-    with pytest.raises(BrokerUnavailable, match=r"do not let user 'worker' read the topic .*chat\.replies"):
+    with pytest.raises(BrokerUnavailable, match=r"do not allow user 'worker' to read the topic .*chat\.replies"):
         [kept async for kept in scan(kafka, kafka.topics.replies)]
     producer = Producer(kafka, client_id="test")
     await producer.start()
     for topic in (kafka.topics.requests("short"), kafka.topics.inbox):
-        with pytest.raises(BrokerUnavailable, match=rf"do not let user 'worker' write to the topic {topic}"):
+        with pytest.raises(BrokerUnavailable, match=rf"do not allow user 'worker' to write to the topic {topic}"):
             await producer.publish(Outgoing(topic, b"forged", key=b"demo/s"))
         await eventually(lambda: producer.connected)
     await producer.stop()
@@ -247,7 +249,9 @@ async def test_the_operator_sees_waiting_requests(secured: Secured) -> None:
 async def test_no_process_may_create_topics(secured: Secured, user: str) -> None:
     kafka = secured.kafka(user)
     topic = f"{secured.prefix}chat.replies.new"
-    with pytest.raises(BrokerUnavailable, match=rf"do not let user '{user}' create the topic {topic}: see replyline"):
+    with pytest.raises(
+        BrokerUnavailable, match=rf"do not allow user '{user}' to create the topic {topic}: see replyline"
+    ):
         await create_topics(kafka, {topic: PARTITIONS})
 
 

@@ -27,6 +27,11 @@ def manifests(variables: dict[str, str], ports: list[int], **pod: Any) -> list[d
     deployment = {"replicas": 1, "selector": selector, "template": template}
     return [
         {"kind": "Deployment", "metadata": {"name": "pool"}, "spec": deployment},
+        {
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": "pool"},
+            "spec": {"maxUnavailable": 1, "selector": selector},
+        },
         {"kind": "NetworkPolicy", "metadata": {"name": "policy"}, "spec": policy},
     ]
 

@@ -52,7 +52,7 @@ def test_keys_mean_tokens(auth: dict[str, str], mode: str) -> None:
         ({"jwks": "http://127.0.0.1.evil.example/keys"}, ["https://"]),
         ({"jwks": "ftp://id.example/keys"}, ["https://"]),
         ({"jwks": "file:///etc/passwd"}, ["AUTH__JWKS"]),
-        ({"jwks": "https://user:password@id.example/keys"}, ["no user or password"]),
+        ({"jwks": "https://user:password@id.example/keys"}, ["without user or password"]),
         ({"issuer": ""}, ["AUTH__ISSUER"]),
     ],
 )

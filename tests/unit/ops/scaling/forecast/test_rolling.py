@@ -88,7 +88,7 @@ def test_the_command_prints_a_row_a_model_and_the_rule(capsys: pytest.CaptureFix
 
 @pytest.mark.parametrize(
     ("trace", "said"),
-    [("nowhere", "neither a file nor one of m-small"), ("pyproject.toml", 'a file holds {"name": "shop"')],
+    [("nowhere", "neither a file nor one of m-small"), ("pyproject.toml", 'the file must look like {"name": "shop"')],
 )
 def test_a_wrong_trace_is_named(trace: str, said: str) -> None:
     with pytest.raises(SettingsError, match=f"--trace {trace}: .*{said}"):

@@ -127,7 +127,7 @@ def test_the_planned_workers_meet_the_goal_and_an_overload_does_not(result: tupl
         ([], "--chats"),
         (["--chats", "10", "--rate", "5"], "one of them"),
         (["--rate", "5", "--costs", "nowhere"], "nowhere"),
-        (["--rate", "5", "--json", "/no/such/folder/plan.json"], "no directory"),
+        (["--rate", "5", "--json", "/no/such/folder/plan.json"], "is not a directory"),
         (["--rate", "5", "--profile", "gpu", "--seconds", "10"], "alone an answer "),
     ],
 )
