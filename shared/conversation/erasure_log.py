@@ -62,7 +62,8 @@ class ErasureLog:
         self.whole = True
 
     def add(self, erase: Erase, offset: int) -> None:
-        """Add the erasure at an offset. One before the last's starts anew: the topic has been made again."""
+        """Add the erasure at an offset. An offset before the last one means that the topic was created again: the
+        earlier offsets are dropped, the erasures are kept."""
         if offset < self.next:
             self.begin = offset
             self._known = OrderedDict((key, (-1, generation)) for key, (_, generation) in self._known.items())

@@ -1,8 +1,8 @@
-"""Track which generation a conversation is in: pure.
+"""Track which generation a conversation is in. Pure.
 
-A conversation begins in generation 0, and each erasure begins another: the moment of the erasure in Unix milliseconds,
-or one more than the generation before where a clock says less. A request belongs to the generation that its gateway
-knew. It is erased where a later one is known, whatever the clocks say.
+A conversation begins in generation 0, and each erasure begins another. The new generation's number is the time of the
+erasure in Unix milliseconds, or the previous number plus one if the clock shows less. A request belongs to the
+generation that its gateway knew. It is erased if a later generation is known; clocks are not compared.
 """
 
 from collections import OrderedDict
@@ -41,7 +41,8 @@ class Erasures:
         return generation if now_unix_ms - added_unix_ms <= ERASED_FOR_S * 1_000 else 0
 
     def last(self, session: SessionKey) -> int:
-        """Return the generation that the last erasure known here has begun, however long ago; 0 where none is."""
+        """Return the generation that the conversation's last known erasure began, of any age; 0 if no erasure is
+        known."""
         return self._known.get(session, (0, 0.0))[0]
 
     def erased(self, session: SessionKey, generation: int, now_unix_ms: float) -> bool:

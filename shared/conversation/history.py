@@ -62,8 +62,8 @@ redis.call('EXPIRE', KEYS[3], ARGV[7])
 add_turn()
 return 1
 """
-# Each erasure's generation is greater than the last, whatever the clock says. A full Redis rejects a script's first
-# write if that needs memory, so the first write is one that frees some.
+# Each erasure's generation is greater than the last, even if the clock was set back. A full Redis rejects a script's
+# first write if that needs memory, so the first write is one that frees some.
 _ERASE = """
 local before = tonumber(redis.call('GET', KEYS[1]) or 0) or 0
 local begun = string.format('%.0f', math.max(before + 1, tonumber(ARGV[1])))

@@ -1,10 +1,10 @@
-"""The journal of the answers and erasures of an edge that its centre does not know yet, in order: a list in the edge's
-Redis. Turns and erasures are written in one script with the history, so neither is in one place alone.
+"""The journal of an edge's answers and erasures that its centre has not stored yet, in order: a list in the edge's
+Redis. Turns and erasures are written in one script with the history, so an entry is always in both.
 
 Each entry has a number: the epoch of the process that wrote it, and a sequence that grows within the epoch. The centre
 stores the last number of each epoch with the turn, so an entry that is sent again is not stored again. The sequence
-follows Redis' clock in microseconds: a Redis that is restored from a backup does not give a number again. Each process
-has an epoch of its own: two edges that were started from one backup do not share one.
+follows Redis' clock in microseconds, so a Redis that was restored from a backup does not repeat a number. Each process
+has a separate epoch, so two edges that were started from one backup do not share one.
 """
 
 import secrets
@@ -102,8 +102,8 @@ class EntryWriter:
         return _encode(Journalled(session_id=session.session_id, turn=told))[:-1] + self._end
 
     def erasure(self, session: SessionKey) -> tuple[bytes, bytes]:
-        """Return an erasure's entry up to its sequence, in two parts: how each entry of the conversation begins, and
-        what stands behind the generation, which the script writes."""
+        """Return an erasure's entry without the generation and sequence, which the script writes. It has two parts: the
+        common beginning of all entries of the conversation, and the text after the generation."""
         return _encode({"session_id": session.session_id})[:-1], self._end
 
 

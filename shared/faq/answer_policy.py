@@ -1,15 +1,15 @@
-"""Decide who answers a question, by what the FAQ has of it: pure.
+"""Decide how a question is answered, given the FAQ entries that were found for it. Pure.
 
     small talk                                     → one fixed line
-    an entry fits surely, in the model's language  → the model, from that entry
-    each of several questions has such an entry    → the entries themselves, one after the other; or the model
-    an entry fits surely, in another language      → the entry itself
-    an entry may fit                               → "I am not sure", it and what fits nearly as well, and the offer
-                                                     of a person
-    nothing fits                                   → "I don't know", and the offer of a person
+    a sure match, in a language of the model       → the model, from that entry
+    a sure match for each of several questions     → the entries themselves, one after the other; or the model
+    a sure match, in another language              → the entry itself
+    a possible match                               → "I am not sure", the entry, other near matches, and the offer of
+                                                     a person
+    no match                                       → "I don't know", and the offer of a person
 
-A model that is asked what no entry answers makes something up, a small one more; so it is not asked. Scores alone
-decide whether an entry fits: "ignore your instructions" gets what the question finds.
+Without a matching entry a model invents an answer, a small model more often, so the model is not asked then. Only the
+scores decide whether an entry matches: "ignore your instructions" is searched like any other text.
 """
 
 from collections.abc import Sequence
@@ -27,8 +27,8 @@ from shared.wire.outcome import Grounding
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """Thresholds of the search: from the sureness `confident` on the best entry fits (`sureness_of`), from the score
-    `weak`, 0..1, it may."""
+    """Thresholds of the search. The best entry is a sure match if its sureness (`sureness_of`) is at least `confident`.
+    It is a possible match if its score, 0 to 1, is at least `weak`."""
 
     confident: float
     weak: float
@@ -37,20 +37,20 @@ class Thresholds:
 # Fitted on the dev questions of ops/evaluation (`replyline eval --fit`), the weak one on wordings of dev entries that
 # were kept out of the index: docs/evaluation.md.
 FITTED: Final = Thresholds(confident=0.7, weak=0.15)
-# Of two entries that fit alike well each is the wrong one for half of the questions. So how far the best one stands
-# before the second counts beside its score, up to so much: farther is no clearer.
+# If two entries match about equally well, each is wrong for half of the questions. So the lead of the best entry over
+# the second is added to its score, up to this limit: a larger lead makes it no clearer.
 _CLEAR_LEAD: Final = 0.2
-# An entry that fits much worse than the best would only lead a model astray.
+# Entries below this share of the best score are left out of the prompt: they would mislead the model.
 _NEAR: Final = 0.8
-# What may fit is shown with a doubt and read by a person, who sees which of two is meant.
+# The same share for possible matches. It is lower, since a person reads these and sees which one fits.
 _NEAR_IN_DOUBT: Final = 0.5
-# So many hits at least are to be found: the lead over the second counts.
+# The search must return at least two hits, since the lead over the second one counts.
 SHOWN: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """The model answers from these entries, the best one first; by `policy="model"` there may be none."""
+    """The model answers from these entries, best first. They may be empty with `policy="model"`."""
 
     entries: tuple[FaqEntry, ...]
 
@@ -61,7 +61,7 @@ class Ground:
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """The entries answer themselves. `language` is the question's."""
+    """The entries' own text is the answer. `language` is the question's."""
 
     entries: tuple[FaqEntry, ...]
     language: Language
@@ -69,7 +69,7 @@ class Quote:
 
 @dataclass(frozen=True, slots=True)
 class Courtesy:
-    """Small talk is returned."""
+    """The answer to small talk."""
 
     kind: Kind
     language: Language
@@ -77,8 +77,8 @@ class Courtesy:
 
 @dataclass(frozen=True, slots=True)
 class Unsure:
-    """The verdict that nothing is known; perhaps one of `entries` helps. `foreign`: nothing is found, and the question
-    seems to be in a language that the FAQ does not speak."""
+    """No entry is a sure match; `entries` are the possible ones. `foreign`: no entry was found, and the question seems
+    to be in a language that the FAQ does not have."""
 
     language: Language
     entries: tuple[FaqEntry, ...] = ()
@@ -90,8 +90,15 @@ Decision = Ground | Quote | Courtesy | Unsure
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerPolicy:
-    """The policy as it is set. `grounded=False`: the model answers whatever is asked. `handoff`: a person can be asked
-    for, and is offered to whom nothing can be said."""
+    """The configured policy.
+
+    Attributes:
+        grounded: False if the model answers every question, with or without an entry.
+        thresholds: thresholds of the search.
+        languages: the model's languages, from its manifest.
+        most: the most entries that go into a prompt.
+        handoff: a person can be asked for, and is offered to customers whose question has no answer.
+    """
 
     grounded: bool = True
     thresholds: Thresholds = FITTED
@@ -101,7 +108,14 @@ class AnswerPolicy:
 
     @classmethod
     def of(cls, settings: AnswerSettings, *, languages: tuple[Language, ...] | None, most: int, handoff: bool) -> Self:
-        """`most` entries go into a prompt; `languages` as the model's manifest has them."""
+        """Return the policy of these settings.
+
+        Args:
+            settings: the answer settings.
+            languages: the model's languages, from its manifest.
+            most: the most entries that go into a prompt.
+            handoff: whether a person can be asked for.
+        """
         confident, weak = settings.confident_score, settings.weak_score
         thresholds = Thresholds(
             confident=FITTED.confident if confident is None else confident,
@@ -116,8 +130,14 @@ class AnswerPolicy:
         )
 
     def decide(self, question: str, hits: Sequence[FaqHit], parts: Sequence[Sequence[FaqHit]] = ()) -> Decision:
-        """`hits` are the entries found for the question, best first; `parts` those found for each question in it, where
-        there are several. The FAQ answers these one after the other: a small model answers one of them."""
+        """Decide how the question is answered.
+
+        Args:
+            question: the customer's message.
+            hits: the entries found for the whole message, best first.
+            parts: the entries found for each of its questions, if it has several. The FAQ answers these one after the
+                other, since a small model would answer only one of them.
+        """
         if not self.grounded:
             return Ground(tuple(near(hits, self.most)))
         question = plain(question)

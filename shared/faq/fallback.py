@@ -10,8 +10,8 @@ from shared.wire.outcome import Grounding
 
 # Fitted on the questions of tests/support/samples/faq_questions.py, as about the highest that still answers nine shop
 # questions in ten: 116 of 124 get their answer, 6 another, 2 "busy", and 3 of 50 messages off the topic get an answer.
-# On questions that it was not fitted on: 55 of 65, 7, 3, and 2 of 30. Higher says "busy" to more whom the FAQ could
-# have helped.
+# On questions that it was not fitted on: 55 of 65, 7, 3, and 2 of 30. A higher value says "busy" to more customers
+# whose question the FAQ could have answered.
 DEFAULT_MIN_SCORE: Final = 0.4
 
 _BUSY: Final[dict[Language, str]] = {

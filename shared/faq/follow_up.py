@@ -1,7 +1,7 @@
-"""Decide whether a question leans on the one before it: "And how long does that take?", "那运费呢？". Pure.
+"""Decide whether a question depends on the previous one: "And how long does that take?", "那运费呢？". Pure.
 
-Judged by its wording and by what it finds alone. A question that finds enough by itself is a new one, however it
-begins.
+The wording decides, and the best score that the question gets alone. A question that finds an entry by itself is a new
+question, even if it begins with "and".
 """
 
 import re
@@ -12,16 +12,17 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-# What a term of the question before counts in a question that leans on it, and a term of the entry that answered it.
+# Weights, in a dependent question, of the previous question's terms and of the terms of the entry that answered it.
 PREVIOUS_WEIGHT: Final = 0.7
 GROUNDING_WEIGHT: Final = 0.25
-# A question that an entry covers so far by itself needs no other; one that opens and refers ("and … that") so far.
+# A question with at least this score does not depend on the previous one. The second value is for a question that has
+# both an opening word and a reference ("and … that").
 _FOUND_ALONE: Final = 0.45
 _FOUND_THOUGH_IT_REFERS: Final = 0.85
-# An opener or a reference makes a question lean that has no more words than these; both, one that has one more.
+# With an opening word or a reference, a question of at most this many words is dependent; with both, one word more.
 _MOST_WORDS: Final = 3
 _FEW_WORDS: Final = 2
-# What a hit keeps of its score that has none of the question's own words.
+# The share of its score that a hit keeps if it has none of the question's own words.
 _KEPT_WITHOUT_OWN: Final = 0.4
 
 _OPENER: Final = re.compile(
@@ -43,7 +44,8 @@ _ASKS: Final = re.compile(
 
 
 class Lean(Enum):
-    """`OPENLY`: its words point back. `TERSELY`: it says too little to be asked of nothing."""
+    """How a question depends on the previous one. `OPENLY`: its words refer back. `TERSELY`: it has too few words to be
+    understood alone."""
 
     NOT = "not"
     OPENLY = "openly"
@@ -51,8 +53,13 @@ class Lean(Enum):
 
 
 def lean_of(question: str, weights: Mapping[str, float], score: float) -> Lean:
-    """Return how a question leans on the one before. `weights` are its own terms', `score` the share, in 0..1, of them
-    that the best entry covers."""
+    """Return how a question depends on the previous one.
+
+    Args:
+        question: the question's text.
+        weights: the weights of its terms.
+        score: the share of these weights, 0 to 1, that the best entry covers.
+    """
     words = content_words(weights)
     pointers = (_OPENER.search(question) is not None) + (_REFERENCE.search(question) is not None)
     if words >= _FEW_WORDS and score >= (_FOUND_THOUGH_IT_REFERS if pointers > 1 else _FOUND_ALONE):
@@ -64,7 +71,7 @@ def lean_of(question: str, weights: Mapping[str, float], score: float) -> Lean:
 
 
 def content_words(terms: Collection[str]) -> float:
-    """Return how many of a question's words say what is asked. Two Chinese characters make one."""
+    """Return the number of the question's content words. Two Chinese characters count as one word."""
     latin = sum(term.isascii() and not term.startswith("=") for term in terms)
     return latin + sum(len(term) == 1 and not term.isascii() for term in terms) / 2
 
@@ -72,8 +79,8 @@ def content_words(terms: Collection[str]) -> float:
 def with_previous(
     weights: Mapping[str, float], previous: Mapping[str, float], grounding: Mapping[str, float]
 ) -> dict[str, float]:
-    """Return the terms of a question that leans, with those of the question before and of the entry that answered it. A
-    term counts as where it counts most."""
+    """Return the terms of a dependent question, extended by those of the previous question and of the entry that
+    answered it. A term that occurs in several of them has its highest weight."""
     joined = dict(weights)
     for terms, share in ((previous, PREVIOUS_WEIGHT), (grounding, GROUNDING_WEIGHT)):
         for term, weight in terms.items():
@@ -84,6 +91,12 @@ def with_previous(
 def scores_of(
     joined: NDArray[np.float64], own: NDArray[np.float64], weights: Mapping[str, float]
 ) -> NDArray[np.float64]:
-    """[entries]: of a question that leans. `joined` are the shares of its terms with those before, `own` of its own
-    alone: an entry that has none of what is asked now is only about the same."""
+    """Return the scores [entries] of a dependent question.
+
+    Args:
+        joined: scores of all terms, those of the previous question included.
+        own: scores of the question's own terms. An entry that has none of them is only on the same subject, and loses
+            part of its score.
+        weights: the weights of the question's own terms.
+    """
     return joined * (_KEPT_WITHOUT_OWN + (1.0 - _KEPT_WITHOUT_OWN) * own) if weights else joined

@@ -1,5 +1,5 @@
-"""When an edge's FAQ was last in step with its centre's: a file beside the FAQ, which each process reads. Pure but for
-the file."""
+"""When an edge's FAQ was last confirmed to be the centre's. This is stored in a file next to the FAQ, which each
+process reads. Pure, except for that file."""
 
 import hashlib
 from contextlib import suppress
@@ -20,21 +20,22 @@ _TEXT: Final[dict[Language, str]] = {
 
 
 class InStep(msgspec.Struct, frozen=True):
-    """The centre confirmed this `version`, of this FAQ file, at that moment by the edge's clock."""
+    """The centre's confirmation that this FAQ file is its `version`. `unix_ms` is the time of the confirmation by the
+    edge's clock."""
 
     version: int
     sha256: str
     unix_ms: int
 
     def write(self, faq: Path) -> None:
-        """Write it beside an FAQ file, whole or not at all."""
+        """Write the confirmation to a file next to the FAQ file. The file is replaced atomically."""
         part = _beside(faq).with_suffix(".part")
         part.write_bytes(msgspec.json.encode(self))
         part.replace(_beside(faq))
 
     @classmethod
     def read(cls, faq: Path) -> "InStep | None":
-        """Return what stands beside an FAQ file; None where nothing does."""
+        """Read the confirmation next to an FAQ file; return None if the file is missing or damaged."""
         with suppress(OSError, msgspec.DecodeError):
             return msgspec.json.decode(_beside(faq).read_bytes(), type=InStep)
         return None
@@ -42,7 +43,8 @@ class InStep(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class Freshness:
-    """The trust in an index that was loaded from a file of this `sha256`. `stale_s` 0: without end."""
+    """Whether an FAQ index may be out of date. The index was loaded from a file with this `sha256`. It is stale if the
+    last confirmation is older than `stale_s` seconds; 0 means that it never becomes stale."""
 
     stale_s: float
     sha256: str = ""
@@ -50,7 +52,8 @@ class Freshness:
     _behind: bool = False
 
     def note(self, found: InStep | None) -> None:
-        """Note what stands beside the file now. Another version is confirmed than the loaded one: this one is stale."""
+        """Store the confirmation that was read last. If it is for another version than the loaded one, the loaded one
+        is stale."""
         if found is None:
             return
         self._behind = found.sha256 != self.sha256
@@ -68,10 +71,11 @@ class Freshness:
             return True
         return (
             abs(now_unix_ms - self.seen.unix_ms) > self.stale_s * 1_000
-        )  # of a clock that was set back nothing is known
+        )  # abs: a clock that was set back proves nothing
 
     def told(self, answer: Fallback, now_unix_ms: float) -> Fallback:
-        """Return an answer with the version that its entries are of; with a doubt, where they may have changed."""
+        """Return the answer with the FAQ version that its entries are from. If the index is stale, the text begins with
+        a note that the content could not be checked."""
         if not answer.grounding or self.seen is None:
             return answer
         if not self.is_stale(now_unix_ms):
@@ -82,7 +86,7 @@ class Freshness:
 
 
 def digest_of(faq: Path) -> str:
-    """Return an FAQ file's sha256; empty where it cannot be read, or is a folder."""
+    """Return an FAQ file's sha256; empty if it cannot be read or is a folder."""
     try:
         return hashlib.sha256(faq.read_bytes()).hexdigest()
     except OSError:

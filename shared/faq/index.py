@@ -22,7 +22,7 @@ from shared.wire.messages import Language
 
 # One of several questions in a message counts where an entry covers so much of it.
 PART_SCORE: Final = 0.3
-# A message of which one entry covers so much is one question, however many it asks.
+# A message is treated as one question if one entry has at least this score for all of it.
 WHOLE_SCORE: Final = 0.7
 # A score is the share + so much of the similarity. Terms lead. Not reciprocal rank fusion, for which a narrow first
 # place is as good as a clear one: on the development questions it was worse in Chinese than terms alone.

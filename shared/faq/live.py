@@ -35,7 +35,7 @@ class LiveFaq:
         """Read the file. Raises SettingsError if it is bad: a process does not start without an FAQ."""
         self._path = PACKAGED_PATH if settings.path is None else settings.path
         self._embed = embed
-        # Taken before the file is read: what changes meanwhile is read again.
+        # The fingerprint is taken before the file is read, so a change during the read causes another read.
         self._read = self._seen = fingerprint(self._path)
         self.freshness = Freshness(settings.stale_s)
         self.index = self._load()
@@ -75,7 +75,7 @@ class LiveFaq:
         return None if vectors is None else vectors[0]
 
     def _load(self) -> FaqIndex:
-        digest = digest_of(self._path) if self.freshness.stale_s else ""  # what is written meanwhile is read again
+        digest = digest_of(self._path) if self.freshness.stale_s else ""  # first: later changes are read again
         dropped = Counter[str]()
         index = FaqIndex(read_entries(self._path, dropped), self._embed)
         self.freshness.sha256 = digest
@@ -89,7 +89,7 @@ class LiveFaq:
 
 
 def fingerprint(path: Path) -> Fingerprint:
-    """Return the fingerprint of a file, or of a folder's `*.json`; empty where there is none."""
+    """Return the fingerprint of a file, or of a folder's `*.json`; empty if the path does not exist."""
     try:
         files = sorted(path.glob("*.json")) if path.is_dir() else [path]
         stats = [(file.name, file.stat()) for file in files]

@@ -1,8 +1,8 @@
-"""The questions within one message: "How do I return it, and when do I get my money back?" asks two. Pure.
+"""Split a message into its questions: "How do I return it, and when do I get my money back?" has two. Pure.
 
-A message is cut where a sentence ends, and within a sentence where another question is joined on. What tells a story
-belongs to the question after it, or to the one before where none follows. A message in which fewer than two parts ask
-something is one question. Only the ends of a long message count, as for its terms.
+A message is split at sentence ends, and inside a sentence where another question is appended ("and how …"). A statement
+belongs to the question after it, or to the last question if no other follows. A message with fewer than two questions
+is not split. Only the beginning and end of a long message are read, as for its terms.
 """
 
 import re
@@ -16,7 +16,7 @@ _SENTENCE_END: Final = re.compile(r"(?<=[?!？！。；;\n])\s*|(?<=\.)\s+")
 _QUESTION_WORD: Final = (
     r"(?:how|what|when|where|which|who|whose|why|can|could|may|do|does|did|is|are|was|will|would|should|have|has)\b"
 )
-# Each is removed where it joins; what follows asks something of its own.
+# These join two questions and are removed; the text after them is a separate question.
 _JOINED: Final = re.compile(
     rf"[,;]?\s+(?:and|or|but|plus|then)\s+(?:also\s+)?(?={_QUESTION_WORD})"
     r"|[,;]?\s+(?:and\s+also|and\s+another\s+(?:question|thing)|also,|oh\s+and|plus,)\s+"
@@ -29,14 +29,13 @@ _ASKS: Final = re.compile(
     r"|吗|呢|怎么|怎样|如何|什么|多久|多少|多长|几[天个点次期年时]|谁|哪|能不能|可不可以|是不是|有没有|会不会|为啥|为什么",
     re.IGNORECASE,
 )
-# Runs of these would be searched anew from each of their characters.
+# Runs of commas are shortened: `_JOINED` would start another search at each of their characters.
 _COMMAS: Final = re.compile(r"([，,、：])[，,、：\s]+")
 _CHINESE_COMMA: Final = re.compile(r"(?<=[\u3400-\u9fff])[，,]")
 
 
 def parts_of(text: str) -> list[str]:
-    """Return the message's questions in their order; the message alone where it asks one thing, or more than
-    `MOST_PARTS`."""
+    """Return the message's questions in order; the whole message if it has one question, or more than `MOST_PARTS`."""
     parts: list[str] = []
     story = ""
     for sentence in _SENTENCE_END.split(ends_of(text)):
@@ -52,8 +51,8 @@ def parts_of(text: str) -> list[str]:
 
 
 def _pieces(sentence: str) -> list[tuple[str, bool]]:
-    """Return what a sentence joins, each with whether it was joined on; a first piece that asks nothing alone, too,
-    where something was joined to it."""
+    """Return the pieces of a sentence, each with whether it counts as a question because it was joined. The first piece
+    counts too if another was joined to it."""
     sentence = _COMMAS.sub(r"\1 ", " ".join(sentence.split()))
     pieces = [piece for piece in _JOINED.split(sentence) if piece.strip()]
     if len(pieces) > 1:

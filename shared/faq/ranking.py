@@ -1,9 +1,9 @@
-"""One language's entries, ranked by the terms of a question.
+"""Rank one language's entries by the terms of a question.
 
-An entry is a document of two fields: how customers ask for it (its question and alternatives), and its answer, whose
-terms count less. Each field is scored by BM25 as in S. Robertson and H. Zaragoza, "The Probabilistic Relevance
-Framework" (2009), in Lucene's variant, by bm25s, which computes what each term gives to each entry when it indexes. A
-search adds up the columns of its own terms, so it costs what those columns are long.
+An entry is a document of two fields: its question and alternatives, and its answer, whose terms count less. Each field
+is scored by BM25 as in S. Robertson and H. Zaragoza, "The Probabilistic Relevance Framework" (2009), in Lucene's
+variant. bm25s computes the score of each term for each entry when it builds the index. A search adds up the columns of
+the question's terms, so its cost is the length of those columns.
 """
 
 import logging
@@ -73,26 +73,29 @@ def _is_one_edit(typed: str, known: str) -> bool:
     return left[1:] == right[1:] or left[1:] == right or left == right[1:] or swapped
 
 
-# What a term in the answer counts beside one in a question.
+# The weight of a term in the answer; a term in a question has 1.
 ANSWER_WEIGHT: Final = 0.6
-# What one term that the index does not know adds to the best attainable score, as a share of the index's rarest term.
+# A term that the index does not have adds this share of the rarest term's score to the best attainable score.
 _UNKNOWN_WEIGHT: Final = 0.5
 # One word in common is weak evidence however short the question: this much is added to every best attainable score.
 _PRIOR_WEIGHT: Final = 0.5
-# So many words say enough that the entry which asks in them alone is the one that is meant.
+# From this number of words on, an entry that asks in exactly these words is taken to be the right one.
 _SEVERAL_WORDS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Term t, which has the number `ids[t]` = n, gives `scores[bounds[n]:bounds[n + 1]]` to the entries
-    `rows[bounds[n]:bounds[n + 1]]`, `best[n]` to that which it gives most, and the rarest term gives `rarest`.
+    """The index of one language's entries.
 
-    `asked_as` finds the entry that asks in just these words: neighbours in meaning share most of their terms ("How do
-    I return an item?", "Can I return items from the sale?"), and a question clicked in a list must find its own answer.
-    `asked_in` finds the one entry that asks in just these terms, two words or more of them: BM25 counts an entry's
-    phrasings together, so one of many would lose to a neighbour of few that has other terms beside. `unasked` are the
-    ids of entries whose questions have no term.
+    The term with the number `ids[term]` = n gives `scores[bounds[n]:bounds[n + 1]]` to the entries
+    `rows[bounds[n]:bounds[n + 1]]`. `best[n]` is the highest of these scores, and `rarest` is the score of the rarest
+    term.
+
+    `asked_as` finds the entry whose question has exactly these words. Similar questions share most of their terms ("How
+    do I return an item?", "Can I return items from the sale?"), and a question clicked in a list must find its own
+    answer. `asked_in` finds the only entry with a question of exactly these terms, if there are at least two. BM25 adds
+    up all questions of an entry, so an entry with many of them would lose to a similar entry that has few. `unasked`
+    are the ids of entries whose questions have no term.
     """
 
     entries: tuple[FaqEntry, ...]
@@ -214,7 +217,7 @@ def _cells(
 def _new_bm25() -> Any:
     with _without_progress_bars():
         import bm25s  # here, so that the FAQ's values and language detection cost no numerics
-    # It logs at DEBUG whatever the application's level is.
+    # bm25s logs at DEBUG even if the application's level is higher.
     logging.getLogger("bm25s").setLevel(logging.WARNING)
     return bm25s.BM25(method="lucene", backend="numpy", csc_backend="numpy")
 

@@ -1,13 +1,13 @@
-"""The terms that a text is indexed and searched by, and the language that it is in. No I/O, no state but the stemmer.
-Each function takes a text as it was typed and folds it first (`words.fold`).
+"""Find the terms by which a text is indexed and searched, and its language. No I/O, no state but the stemmer. Each
+function takes a text as it was typed and folds it first (`words.fold`).
 
-- A stock-keeping unit such as AX-3391-B gives itself whole (`ax-3391-b`, `ax-3391`) and its parts (`ax`, `3391`),
-  however it is typed: `AX-3391-B`, `ax3391b`, `AX 3391 B`.
-- Latin words are stemmed; stop words are dropped.
-- Chinese is cut into words by a dictionary (rjieba, which is jieba in Rust). Words that every question has are dropped;
-  what stands between two of them gives its words, its characters and its pairs of neighbouring characters, so that a
-  word which the dictionary does not know, or cuts elsewhere, is found by its pairs.
-- A word that has another name in `synonyms` gives that name too, as a term of its own (`=invoice`).
+- A stock-keeping unit such as AX-3391-B gives the whole code (`ax-3391-b`, `ax-3391`) and its parts (`ax`, `3391`),
+  in any spelling: `AX-3391-B`, `ax3391b`, `AX 3391 B`.
+- Latin words are stemmed; stop words are dropped. - Chinese is cut into words by a dictionary (rjieba, which is jieba
+in Rust). Words that every question has are dropped.
+  The text between two of them gives its words, its characters and its pairs of neighbouring characters. So a word that
+  is not in the dictionary, or that is cut differently, is found by its pairs.
+- A word that has another name in `synonyms` gives that name too, as a separate term (`=invoice`).
 """
 
 import re
@@ -22,9 +22,9 @@ import Stemmer
 from shared.faq.words.fold import Plain, fold, plain
 from shared.wire.messages import Language
 
-# Words by which customers of a shop call the same thing: a row's words, and the name before them, all stand for that
-# name. The table is the vocabulary of shops in general and holds no phrasing of any FAQ: a word that has another sense
-# does no harm, since it counts beside its names.
+# Words that customers of a shop use for the same thing: each word of a row also gives the term of the row's name. The
+# table has the vocabulary of shops in general and no phrasing of any FAQ. A word with a second meaning does no harm,
+# since the word itself remains a term.
 _TABLE: Final = msgspec.json.decode(
     Path(__file__).with_name("synonyms.json").read_bytes(), type=dict[str, dict[str, str]]
 )
@@ -225,7 +225,7 @@ def _add_chinese(run: str, terms: list[tuple[str, float]]) -> None:
 
 
 def _add_stretch(words: Sequence[str], terms: list[tuple[str, float]]) -> None:
-    """Add the terms of words that stand beside each other."""
+    """Add the terms of neighbouring words."""
     joined = "".join(words)
     loose: set[int] = set()
     start = 0

@@ -1,7 +1,7 @@
-"""Check that a text is fit to stand in the FAQ: it is shown to customers as it is, and put into prompts. Pure.
+"""Check that a text may be used in the FAQ, whose texts are shown to customers unchanged and put into prompts. Pure.
 
-HTML is refused: every client shows an answer as plain text, and what a renderer would drop (a link's address, a list's
-order, a table) is what the customer needs, so the shop has to write it out.
+HTML is refused. Every client shows an answer as plain text, and what an HTML renderer would drop (a link's address, a
+list's order, a table) is what the customer needs, so the shop has to write it as text.
 """
 
 import json
@@ -15,8 +15,8 @@ MAX_QUESTION_CHARS: Final = 600
 MAX_ANSWER_CHARS: Final = 4_000
 
 _SHOWN_CHARS: Final = 60
-# Line ends and tabs may stand in an answer. Besides the controls: what turns the direction of writing around, and what
-# no text can be encoded with.
+# Line ends and tabs are allowed in an answer. Refused are control characters, characters that change the direction of
+# writing, surrogates (they cannot be encoded), and the byte order mark.
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 # Invisible characters that only break words. Joiners, selectors and tags make emoji of others, and stay.
 INVISIBLE: Final = re.compile(

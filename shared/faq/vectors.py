@@ -1,8 +1,8 @@
-"""The entries as embeddings: how near a question is to each, whatever its words.
+"""The entries as embeddings, to measure how similar a question's meaning is to each entry's.
 
-Cosines of one model say nothing beside those of another, nor beside shares of terms. So a similarity is scaled by the
-FAQ itself: 0 is how near the entries of different questions typically come to each other, 1 is the very same text.
-Below 0 it still tells the nearer entry from the farther one.
+Cosines of two models cannot be compared with each other, nor with shares of terms. So a similarity is scaled by the FAQ
+itself: 0 is the typical similarity between entries of different questions, 1 is the same text. Values below 0 still
+rank entries.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,14 +19,14 @@ from shared.wire.messages import Language
 # Texts of a language to unit vectors: [texts, dimensions]; None where there are none for the language.
 Embed = Callable[[Sequence[str], Language], NDArray[np.float32] | None]
 
-# So many phrasings, spread over all, are enough to tell how near strangers come.
+# This many phrasings, spread evenly over all, are enough to estimate the similarity between different entries.
 _SAMPLED: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
 class EntryVectors:
-    """One language's. `vectors` [phrasings, dimensions] are unit vectors of each question and alternative; entry i's
-    begin at `begins[i]`. `floor` is the cosine that counts as 0."""
+    """The embeddings of one language's entries. `vectors` [phrasings, dimensions] are the unit vectors of each question
+    and alternative; those of entry i begin at `begins[i]`. `floor` is the cosine that is scaled to 0."""
 
     vectors: NDArray[np.float32]
     begins: NDArray[np.int64]
@@ -34,7 +34,8 @@ class EntryVectors:
 
     @classmethod
     def of(cls, entries: Sequence[FaqEntry], embed: Embed) -> Self | None:
-        """`entries` are of one language, and there is one. None where that has no embeddings."""
+        """Return the embeddings of `entries`, which are of one language and not empty; None if `embed` has none for the
+        language."""
         phrasings = [tuple(map(plain_entry, entry.wordings)) for entry in entries]
         vectors = embed([phrasing for of_entry in phrasings for phrasing in of_entry], entries[0].language)
         if vectors is None:
@@ -44,8 +45,8 @@ class EntryVectors:
         return cls(vectors, begins, _nearest_strangers(vectors, owners))
 
     def similarities(self, vector: NDArray[np.float32]) -> NDArray[np.float64]:
-        """[entries], at most 1: of each the nearest phrasing's, scaled. As wide as the shares that they are added to:
-        a part of the least `float32` would be none."""
+        """Return each entry's similarity [entries], at most 1: that of its nearest phrasing, scaled. The values are
+        float64, like the shares that they are added to; the smallest part would be rounded to 0 in float32."""
         nearest = np.maximum.reduceat(self.vectors @ vector, self.begins).astype(np.float64)
         return np.minimum((nearest - self.floor) / (1.0 - self.floor), 1.0)
 

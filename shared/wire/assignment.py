@@ -1,9 +1,9 @@
 """Decide which member of a consumer group reads which partitions. Pure.
 
 Partitions with the same number stay together: a key maps to the same number in every topic with the same number of
-partitions, so all questions of a conversation are read by one member, in whichever topic. Members keep their partitions
-as far as the shares stay even: a joining member takes partitions from the others, a leaving member's go to the others,
-and no other partition moves.
+partitions, so all questions of a conversation are read by one member, in every topic. Members keep their partitions as
+far as the shares stay even: a joining member takes partitions from the others, a leaving member's go to the others, and
+no other partition moves.
 """
 
 import heapq

@@ -1,9 +1,9 @@
 """Decode what other serializers write. Pure.
 
 Input that the strict decoder accepts has no extra cost. Other input is decoded again and converted to the wanted type:
-`null` is absent, `75.0` and `"75"` are 75, a number may stand for its text, a single value for a list, `[]` for an
-empty map, names match in any case, and U+FFFD replaces text that is not Unicode. What is still wrong is rejected.
-docs/protocol.md lists what is accepted.
+`null` is absent, `75.0` and `"75"` are 75, a number may replace its text, a single value a list, `[]` an empty map,
+names match in any case, and U+FFFD replaces text that is not Unicode. What is still wrong is rejected. docs/protocol.md
+lists what is accepted.
 """
 
 import json

@@ -252,13 +252,17 @@ ServerMessage = (
 
 class ChatRequest(Message, frozen=True, tag="chat.request"):
     """A request on `chat.requests*`. Other services must set `id`, `session_id` and `input`; the first reader fills in
-    the other fields from its settings. Times are absolute, in Unix milliseconds. `generation` is the conversation's
-    generation when the question was asked (`shared.conversation.erasures`); without it `created_unix_ms` decides.
-    `concurrent` are the conversation's other questions that were open when this one was asked: their turns are not in
-    its prompt, whenever it is computed. `turns` and `instructions` are those of `ResponseCreate`. `revision` is the
-    version that should answer, according to the registry's state `epoch`; a worker without it answers with its own
-    version and says so. `answered` is set in the shadow lane: no client reads that answer, which is compared with this
-    one.
+    the other fields from its settings. Times are absolute, in Unix milliseconds.
+
+    Attributes:
+        generation: the conversation's generation when the question was asked (`shared.conversation.erasures`); without
+            it `created_unix_ms` decides.
+        concurrent: the conversation's other questions that were open when this one was asked. Their turns are never in
+            its prompt.
+        turns, instructions: those of `ResponseCreate`.
+        revision: the version that should answer, according to the registry's state `epoch`. A worker without it answers
+            with its own version and says so.
+        answered: set in the shadow lane. No client reads that answer, which is compared with this one.
     """
 
     id: Identifier
@@ -372,15 +376,23 @@ class PricedMessage(Message, frozen=True, kw_only=True):
 
 
 class WorkerReport(PricedMessage, frozen=True, tag="chat.worker"):
-    """A worker's report of its free capacity. Its newest report counts; a record without a value says that it leaves.
+    """A worker's report of its free capacity. A worker's newest report counts; a record without a value says that the
+    worker leaves.
 
-    `partitions` are those that it reads of each bucket's topic; none while its group shares them out anew. By bucket
-    served: `first_token_ms`, predicted from the arrival of a request now to the first text that is shown of it, and
-    `service_ms`. `backlog_ms` is that of the waiting requests which are kept.
-    `cold_ms` is how much later the first text comes in a conversation of which the worker keeps nothing. It serves the
-    requests of a `lane`, by the first of its `revisions`, unless they name another of them. `refused` are versions that
-    it was to load, and has not. `pool` is the pool that an autoscaler sizes, `host` its machine or pod: the id may be
-    too short for it. `law` says what its steps take; None of an engine that it does not time."""
+    Attributes:
+        partitions: the partitions of each bucket's topic that the worker reads; empty during a rebalance.
+        first_token_ms: by bucket served, the predicted time from the arrival of a request now to its first visible
+            text.
+        service_ms: by bucket served, the predicted service time.
+        backlog_ms: the service time of the waiting requests that are kept.
+        cold_ms: how much later the first text comes in a conversation of which the worker has stored nothing.
+        lane: the lane whose requests the worker serves.
+        revisions: the loaded versions. The first one serves requests that do not name another of them.
+        refused: versions that the worker was to load and did not.
+        pool: the pool that an autoscaler sizes.
+        host: the worker's machine or pod; the id may be too short for it.
+        law: the duration of its steps; None for an engine that is not timed.
+    """
 
     worker_id: Identifier
     unix_ms: Count

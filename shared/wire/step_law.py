@@ -6,8 +6,8 @@ from shared.wire.fields import PredictedMs
 
 
 class StepLaw(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The coefficients of `workers/schedule/costs.py` at the pace of now, and the mean lengths of the requests that got
-    a slot lately, in tokens: 0 where none did. `mixes`: rows and prompts of a step are one call."""
+    """The coefficients of `workers/schedule/costs.py` at the current pace, and the mean lengths of the requests that
+    recently got a slot, in tokens; 0 if no request did. `mixes`: rows and prompts of a step are one call."""
 
     decode_ms: PredictedMs = 0.0
     decode_ms_per_row: PredictedMs = 0.0

@@ -126,15 +126,26 @@ class TopicNames:
     def config(
         self, topic: str, *, min_in_sync: int = 1, kept_ms: int = KEPT_MS, compressed: bool = False
     ) -> dict[str, str]:
-        """Return the settings that a topic is created with beside the broker's defaults. Questions and answers are kept
-        for `kept_ms`: Kafka erases no record early. The broker unpacks what a producer has compressed: readers need no
-        codec, and what unpacks to more than a record may have is refused to its producer. `compressed`: it keeps as it
-        came what only gateways and workers write and read. Of a worker's report and a gateway's demand only the newest
-        is kept, and the last one of a process that is gone for an hour; an open segment is not compacted, so each is
-        short. The registry is kept for ever: each of its records has a key of its own. So is the newest
-        `chat.forgotten` of each conversation: copies of its words may be as old. Erasures are kept for longer than an
-        edge may be cut off. Other topics that name a conversation are kept for a week. Observations are kept as long as
-        a rollout may take, sizes of the fleet as long as forecasts look back."""
+        """Return the settings with which a topic is created, other than the broker's defaults.
+
+        Questions and answers are kept for `kept_ms`: Kafka erases no record early. The broker decompresses what a
+        producer compressed, so readers need no codec, and a record that is too large after decompression is refused to
+        its producer.
+
+        Topics of state keep the newest record of each key: a worker's report and a gateway's demand, for an hour after
+        the process has gone; a conversation's newest `chat.forgotten`, for as long as copies of its text may exist; and
+        the registry, for ever, since each of its records has a separate key. An open segment is not compacted, so
+        segments are short.
+
+        Erasures are kept for longer than an edge may be cut off. Other topics that name a conversation are kept for a
+        week. Observations are kept as long as a rollout may take, sizes of the fleet as long as forecasts look back.
+
+        Args:
+            topic: the topic's name.
+            min_in_sync: the replicas that must store a record before it is acknowledged.
+            kept_ms: how long questions and answers are kept.
+            compressed: the broker stores compressed records unchanged if only gateways and workers write and read them.
+        """
         as_it_came = compressed and topic in {self.replies, self.cancels, self.erasures, self.workers}
         compression = "producer" if as_it_came else "uncompressed"
         config = {"compression.type": compression, "min.insync.replicas": str(min_in_sync)}

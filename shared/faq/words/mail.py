@@ -115,7 +115,7 @@ def _next(lines: Sequence[str], at: int) -> str:
 
 
 def _introduction(lines: Sequence[str], at: int) -> int:
-    """Return how many lines from `at` on introduce a quotation; 0 where they do not."""
+    """Return the number of lines from index `at` that introduce a quotation; 0 if these lines do not."""
     for num in range(1, _MOST_INTRODUCTION_LINES + 1):
         chunk = lines[at : at + num]
         if not all(map(str.strip, chunk)) or any(map(_QUOTED.match, chunk)):

@@ -37,8 +37,8 @@ async def offsets_since(
         return ends
     beginnings = await consumer.beginning_offsets(partitions)
     found = await consumer.offsets_for_times(dict.fromkeys(partitions, since_unix_ms))
-    # None means that no record is that recent, or that the broker does not support timestamps. Asking for time 0 tells
-    # which.
+    # None means that no record is that recent, or that the broker does not support timestamps. A request for time 0
+    # shows which of the two it is.
     of_any_time = await consumer.offsets_for_times(dict.fromkeys(partitions, 0))
     return {
         partition: found[partition].offset
