@@ -276,7 +276,8 @@ class GatewayProcess:
             await self._drain(server)
 
     async def _startup(self) -> None:
-        """Connect, for as long as it takes. Until then the page is served and the FAQ answers."""
+        """Connect to Kafka and Redis, for as long as it takes. The page is served and the FAQ answers before the
+        connection is made."""
         kafka = self._kafka
         self._tasks.start(self._redis.history.await_first_answer(), "redis")
         self._tasks.start(kafka.watch.run(), "outages")

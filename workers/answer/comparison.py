@@ -19,7 +19,7 @@ class Compared:
 
     @classmethod
     def of(cls, encode: Callable[[str], Sequence[int]], question: str, grounding: Sequence[Grounding]) -> "Compared":
-        """`grounding` are the entries that stood in the shadow's prompt."""
+        """Return the comparison's data. `grounding` are the entries in the shadow's prompt."""
         known = Known(text for entry in grounding for text in (entry.question, entry.answer))
         known.add([question])
         return cls(encode, known)

@@ -1,8 +1,8 @@
-"""Show what a model writes a sentence at a time, and only if its facts stand in what it was given. Pure.
+"""Show a model's text one sentence at a time, and only sentences whose facts are in the model's input. Pure.
 
-Amounts, periods, dates, codes, links and the like (shared/facts) must stand in the answer's grounding, in the question
-or in what was said before. A sentence with another one is replaced by the FAQ's own words, or left out; a model that
-goes round in circles is stopped. What is shown does not depend on the pieces in which the text comes.
+Amounts, periods, dates, codes, links and the like (shared/facts) must occur in the answer's grounding, in the question
+or in earlier turns. A sentence with any other fact is replaced by the FAQ's own text, or left out. A model that repeats
+itself is stopped. The shown text does not depend on the pieces in which the text arrives.
 """
 
 import re
@@ -52,7 +52,7 @@ class FactGuard:
 
     @property
     def replaced(self) -> tuple[Replaced, ...]:
-        """Return the places of the shown text where other words stand for the model's. They do not overlap."""
+        """Return the parts of the shown text that replace the model's text. They do not overlap."""
         return tuple(self._replaced)
 
     @property

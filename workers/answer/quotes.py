@@ -89,7 +89,7 @@ class _Entry:
 
 
 class Quotes:
-    """The sentences of the entries that an answer stands on. None is quoted twice, nor after the model has said it."""
+    """The sentences of an answer's grounding. No sentence is quoted twice, nor after the model has said it."""
 
     def __init__(self, grounding: Sequence[Grounding]) -> None:
         self._grounding = grounding
@@ -97,9 +97,11 @@ class Quotes:
         self._quoted: set[str] = set()
 
     def instead_of(self, sentence: str, shown: str) -> Quote | None:
-        """Return the quote that replaces a sentence: of the entry that fits best the sentence that fits best, by unit
-        and shared words. If nothing is `shown` yet, the entry's sentences before it too, or its first if none fits.
-        None if all that fits has been said."""
+        """Return the quote that replaces a sentence; None if every matching sentence has been said.
+
+        It is the best matching sentence of the best matching entry, by unit and shared words. If nothing is `shown`
+        yet, the entry's sentences before it are included, or its first sentence is quoted if none matches.
+        """
         meant = _read(sentence)
         entries = self._read_entries()
         entry = max(entries, key=lambda each: _likeness(meant, each), default=None)
@@ -141,7 +143,8 @@ class Quotes:
 
 @lru_cache(1_024)
 def _entry_of(grounding: Grounding) -> _Entry:
-    """Return an entry as it was read before: it is the shop's, and stands in many prompts."""
+    """Return a grounding's parsed entry. Entries are cached: they are the shop's texts, and the same one is in many
+    prompts."""
     return _Entry(grounding)
 
 

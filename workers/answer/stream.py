@@ -1,9 +1,9 @@
-"""An answer as it is written: tokens in, deltas and the terminal event out. Pure.
+"""Turn an answer's tokens into deltas and the terminal event. Pure.
 
     tokens → detokenizer → guard, if there is one → text → deltas
 
 Deltas, `so_far` and the terminal event have the text that the guard has let pass. After an answer's first text its
-tokens are read when the next delta is due, as a read costs the same for any number.
+tokens are read when the next delta is due, since a read costs the same for any number of tokens.
 """
 
 import codecs
@@ -19,8 +19,9 @@ from workers.answer.thoughts import Thoughts
 
 
 class Detokenizer:
-    """Incremental. Byte-level BPE splits characters across tokens: bytes wait until their character is whole, and what
-    is none becomes U+FFFD. Text that may yet become a stop string waits too; the stop string itself is never shown."""
+    """Decodes tokens incrementally. Byte-level BPE splits characters across tokens, so bytes are held back until their
+    character is complete; invalid bytes become U+FFFD. Text that may yet become a stop string is held back too. The
+    stop string itself is never shown."""
 
     def __init__(self, stops: Sequence[str] = ()) -> None:
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
@@ -30,19 +31,20 @@ class Detokenizer:
         self.stopped = False
 
     def feed(self, tokens: bytes) -> str:
-        """Feed the bytes of tokens; return the text that they release. Nothing after a stop string was found
+        """Feed the bytes of tokens and return the text that can be shown now. It is empty after a stop string was found
         (`stopped`)."""
         return self.release(self._thoughts.feed(self._decode(tokens)))
 
     def finish(self, *, whole: bool = True) -> str:
-        """Return the text that was held back as a stop string's or a thought's beginning. A character that was cut in
-        its middle is left out; if the answer is not `whole`, so is what may be a thought."""
+        """Return the text that was held back because it could begin a stop string or a thought. An incomplete character
+        is left out. If the answer is not `whole`, so is text that may be a thought."""
         text = self.release(self._thoughts.finish(whole=whole)) + self._held
         self._held = ""
         return text
 
     def release(self, text: str) -> str:
-        """Return what may be shown with more text: nothing after a stop string, nor its beginning."""
+        """Return the part of `text` that can be shown, and hold back its end if that may begin a stop string. Nothing
+        is shown after a stop string."""
         if self.stopped or not self._stops:
             return "" if self.stopped else text
         text = self._held + text
@@ -65,8 +67,8 @@ _MAY_END: Final = re.compile(rb"[.!?\n\x80-\xff]").search
 
 
 class Answer:
-    """The text of one request so far, and what of it has been handed out. `revision` is that of the version that writes
-    it, on a worker of the `lane`."""
+    """The text of one request so far, and how much of it has been sent. `revision` is the version that writes it, on a
+    worker of the `lane`."""
 
     def __init__(
         self,
@@ -107,7 +109,7 @@ class Answer:
 
     @property
     def begins(self) -> bool:
-        """Return whether the answer's first text waits to be handed out."""
+        """Return whether the answer's first text is ready and not sent yet."""
         return self._seq == 0 and bool(self._pending)
 
     @property
@@ -120,8 +122,8 @@ class Answer:
         return "".join(self._text)
 
     def add(self, token_id: int) -> bool:
-        """Add a token; return whether the answer was read up to it, so that it may have begun or `stopped`. A stop
-        string and the first text are found at once."""
+        """Add a token. Return True if all tokens were read, so that the answer may now have begun or `stopped`. Tokens
+        are read immediately until the first text, and always if there are stop strings."""
         piece = self._token_bytes(token_id)
         self._unread.append(piece)
         if not self._stops and (self._seq or self._waits_for_more(piece)):
@@ -130,18 +132,18 @@ class Answer:
         return True
 
     def add_text(self, text: str) -> None:
-        """Add what an upstream has decoded already, its thoughts left out."""
+        """Add text that an upstream has decoded, without its thoughts."""
         self._feed(self._detokenizer.release(text))
 
     def finish(self, *, whole: bool = True) -> None:
-        """End the sequence: what was held back is text after all. Not `whole`: it was cut off, and what stands at
-        its end may be half of something."""
+        """End the sequence and release the text that was held back. If the answer is not `whole`, it was cut off, and
+        its last characters may be part of a stop string or thought."""
         self._read()
         text = self._detokenizer.finish(whole=whole)
         self._grow(text if self._guard is None else self._guard.feed(text) + self._guard.finish(whole=whole))
 
     def pop_delta(self) -> ReplyDelta | None:
-        """Take the text since the last delta; None where there is none."""
+        """Return the text since the last delta and mark it as sent; None if there is no new text."""
         self._catch_up()
         if not self._pending:
             return None
@@ -161,8 +163,8 @@ class Answer:
         return message
 
     def so_far(self) -> ReplyDelta:
-        """All the text there is, for one more reader; what it is told later may begin within it. May be asked on any
-        thread."""
+        """Return all text so far, for a reader that joins now. The first delta after it may repeat part of this text.
+        Can be called on any thread."""
         return ReplyDelta(
             request_id=self._request_id,
             session_id=self._session_id,

@@ -20,7 +20,7 @@ _NEVER: Final = frozenset({400, 413})  # what is said is wrong, or too large
 
 
 class CentreAway(ReplylineError):  # noqa: N818 - what happened, not a kind of error
-    """No answer, or one that refuses: then `answered` is set."""
+    """The centre did not answer, or refused the request; in the second case `answered` is set."""
 
     code = "centre_away"
     retriable = True
@@ -31,7 +31,7 @@ class CentreAway(ReplylineError):  # noqa: N818 - what happened, not a kind of e
 
 
 class FaqUnsigned(ReplylineError):  # noqa: N818 - what happened, not a kind of error
-    """The centre is there, and has no signed FAQ, or has changed it since it was signed."""
+    """The centre answered, but it has no signed FAQ, or its FAQ was changed after it was signed."""
 
     code = "faq_not_signed"
     retriable = True
@@ -43,15 +43,15 @@ class JournalRefused(ReplylineError):  # noqa: N818 - what happened, not a kind 
 
 @dataclass(frozen=True, slots=True)
 class FaqPage:
-    """Both are None and empty if the version asked with is still the centre's."""
+    """A version of the FAQ and its signature. They are None and empty if the edge has the centre's version already."""
 
     document: bytes | None = None
     signature: bytes = b""
 
 
 class CentrePages:
-    """To be closed. Methods raise `CentreAway`. One that is waited for no longer is cancelled by its caller: a page's
-    size and the link decide how long it may take."""
+    """An HTTP client for the centre's pages; to be closed. Methods raise `CentreAway`. There is no limit for a whole
+    page, since its time depends on its size and the link; a caller that no longer waits cancels the call."""
 
     def __init__(self, settings: EdgeSettings) -> None:
         self._settings = settings
@@ -69,12 +69,12 @@ class CentrePages:
         )
 
     async def reconnect(self) -> None:
-        """Close all connections, and fail what is under way: the link was cut, and they may be dead."""
+        """Close all connections and fail the open requests: the link was cut, and its connections may be dead."""
         old, self._http = self._http, self._client()
         await old.aclose()
 
     async def faq(self, version: int | None) -> FaqPage:
-        """Return the FAQ, unless that version is the centre's. Raises `FaqUnsigned`."""
+        """Return the centre's FAQ; an empty page if `version` is the centre's. Raises `FaqUnsigned`."""
         headers = {} if version is None else {"if-none-match": f'"{version}"'}
         got = await self._call("GET", "/faq", headers=headers)
         if got.status_code == _SAME:
@@ -85,8 +85,8 @@ class CentrePages:
             raise CentreAway(f"{self._settings.http_url} is no centre of edges", answered=True) from None
 
     async def erasures(self, after: int | None) -> tuple[Missed, float]:
-        """Return the erasures from that place on, and the round trip in milliseconds, without that of connecting. None:
-        only where to go on from."""
+        """Return the erasures after that position, and the round trip in milliseconds without the time to connect. If
+        `after` is None, only the current position is returned."""
         began_s = monotonic_s()
 
         async def trace(name: str, _: object) -> None:

@@ -1,8 +1,9 @@
-"""Keep in touch with the centre: ask it what was erased, time that, and notice when it is gone and when it is back.
+"""Keep in touch with the centre: ask for new erasures, measure the round trip, and detect when the centre is
+unreachable and when it is back.
 
-While the centre does not answer, a new attempt starts every quarter of a second, whether or not an earlier one has
-ended: TCP sends again what went into a cut link after a wait that doubles, and by then the link may have been back for
-long. The first attempt that is answered counts.
+While the centre does not answer, a new attempt starts every quarter of a second, even if an earlier one has not ended.
+TCP retransmits over a cut link after a delay that doubles, so a single attempt could wait long after the link is back.
+The first attempt that is answered counts.
 """
 
 import asyncio

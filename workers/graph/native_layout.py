@@ -66,7 +66,8 @@ LAST_SECTIONS: Final = ("norm", "embed", "head", "away", "head_bias")
 
 
 class Section(NamedTuple):
-    """`shape` is a matrix's own, without the padding that `size` in bytes includes; of a vector it is all there is."""
+    """A part of the file. `shape` is a matrix's or vector's shape without padding; `size` in bytes includes the padding
+    of a matrix."""
 
     kind: Kind
     shape: tuple[int, ...]

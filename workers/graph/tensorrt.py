@@ -9,11 +9,11 @@ The nodes are those of `workers/graph/tensorrt_dialect.py`. Inputs, for B sequen
     past_key.{layer}, past_value.{layer}    float16 [B, kv heads, max_length, head dim]
 
 Outputs are, of each sequence's last token, `logits` float32 [B, vocabulary], `peaks` float32 [B, 1], the largest of
-them, and `token_ids` int64 [B], the smallest id that has it (`vocabulary` where none has, for logits that are not
-numbers); and `present_key.{layer}` and `present_value.{layer}`, to be bound to the memory of the past: padding is
-written there too and is overwritten by the next tokens. `past_lengths + T` must not exceed `max_length`. Slots hold
-finite numbers before their first use (zeros, say): what lies behind a sequence's end counts for nothing, but nothing
-times NaN is NaN.
+them, and `token_ids` int64 [B], the smallest id with that logit, or `vocabulary` if the logits are not numbers. The
+outputs `present_key.{layer}` and `present_value.{layer}` are bound to the memory of the past: padding is written there
+too and is overwritten by the next tokens. `past_lengths + T` must not exceed `max_length`. Slots must have finite
+numbers before their first use, such as zeros: values after a sequence's end are multiplied by 0, and 0 times NaN is
+NaN.
 
 Products, KV and attention are float16; the residual stream, the norms, the rotations and the logits are float32, for a
 residual stream may grow beyond what float16 holds.
@@ -51,10 +51,18 @@ def write_tensorrt_decoder(
 ) -> None:
     """Write `model.onnx` and `model.onnx.data` into `folder`, for slots of `max_length` tokens.
 
-    `dtype` is that of products, KV and attention; TensorRT fuses float16, and float32 is for comparing numbers. The
-    linears named in `rounded` (`layers.0.mlp.gate_proj`) are products of 8 bits instead
-    (`workers/graph/eight_bit/qdq.py`). `progress` is told the fraction done.
-    Raises `ModelError` where `max_length` exceeds the model's positions or a weight does not fit `dtype`."""
+    Args:
+        checkpoint: the model's weights.
+        folder: where the files are written.
+        max_length: the most tokens of a slot.
+        dtype: the type of products, KV and attention. TensorRT fuses float16; float32 is for comparing numbers.
+        rounded: linears that are products of 8 bits (`workers/graph/eight_bit/qdq.py`), by name
+            (`layers.0.mlp.gate_proj`).
+        progress: called with the fraction done.
+
+    Raises:
+        ModelError: `max_length` exceeds the model's positions, or a weight does not fit `dtype`.
+    """
     architecture = checkpoint.architecture
     if not 1 <= max_length <= architecture.max_positions:
         raise ModelError(

@@ -37,7 +37,8 @@ async def choices(settings: Settings, client_id: str) -> tuple[Revision | None, 
 
 
 def load_first(settings: Settings, revisions: tuple[Revision | None, ...]) -> tuple[Candidate, LoadedModel]:
-    """Load the first of these that can be loaded. Raises what the last is refused by: `ModelError`, `SettingsError`."""
+    """Load the first version that can be loaded. If none can, raise the last one's error: `ModelError` or
+    `SettingsError`."""
     *others, last = revisions
     for revision in others:
         try:

@@ -16,8 +16,9 @@ from workers.engine.memory_plan import MemoryPlan, cpu_memory_plan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """`settings` are the worker's, with the version's folder and system prompt. `manifest` is None where there are no
-    files: the fake engine's. `registered`: the registry names it; else it is the model at `model.dir`."""
+    """A version that may be loaded. `settings` are the worker's, with the version's folder and system prompt.
+    `manifest` has no value for the fake engine, which has no files. `registered` is True for a version of the registry,
+    False for the model in `model.dir`."""
 
     revision: Revision
     registered: bool
@@ -26,8 +27,8 @@ class Candidate:
     golden: GoldenSet | None = None
 
     def memory_plan(self) -> MemoryPlan | None:
-        """Return what it needs of the memory that is free now; None where that is not known, or is another device's:
-        engines for GPUs plan theirs when they load."""
+        """Return the plan of the version's memory, with the memory that is free now; None if that is unknown or on
+        another device. Engines for GPUs plan theirs when they load."""
         available_bytes = available_memory()
         worker = self.settings.worker
         if self.manifest is None or available_bytes is None or worker.engine not in CPU_ENGINES:

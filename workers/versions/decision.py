@@ -31,7 +31,7 @@ class Serve:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Give back the memory of a version."""
+    """Free the memory of a version."""
 
     revision: Revision
 
@@ -41,10 +41,20 @@ Action = Load | Abandon | Serve | Close
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """`target` is to serve, those in `beside` are to be loaded too. `idle` are loaded versions that neither serve nor
-    have requests under way, with the time since which they do not serve; they are kept for `kept_ms`, and the
-    `previous` one until memory is short. `retry` are refused versions, with the time at which they may be tried again.
-    `cramped`: what is to be loaded lacks the memory that idle ones hold."""
+    """What `next_action` decides from.
+
+    Attributes:
+        target: the version that should serve.
+        beside: other versions that should be loaded.
+        serving: the version that serves.
+        loaded: the loaded versions.
+        idle: loaded versions that neither serve nor have open requests, with the time since which they do not serve.
+        loading: the version that is being loaded.
+        retry: refused versions, with the time at which they may be tried again.
+        kept_ms: how long an idle version is kept.
+        previous: the version that is kept longer, until memory is short.
+        cramped: the version to load lacks memory that idle versions use.
+    """
 
     target: Revision
     beside: tuple[Revision, ...] = ()
@@ -59,7 +69,7 @@ class Situation:
 
 
 def next_action(now: Situation, now_unix_ms: float) -> Action | None:
-    """Return what is to be done now; None where nothing is."""
+    """Return the next action; None if nothing has to be done."""
     if now.target in now.loaded and now.target != now.serving:
         return Serve(now.target)
     wanted = (now.target, *now.beside)
@@ -77,7 +87,7 @@ def next_action(now: Situation, now_unix_ms: float) -> Action | None:
 
 
 def wanted_beside(in_force: State, latest: State, lane: Lane) -> tuple[Revision, ...]:
-    """Return the versions that a lane's workers are to have loaded besides the one they serve: those that a state says
-    they load, and the one that a state to come has them serve."""
+    """Return the versions that a lane's workers should have loaded in addition to the one that serves. They are those
+    that a state names as loading, and the one that the latest state will have serve."""
     named = (in_force.loading.get(lane), latest.revision(lane), latest.loading.get(lane))
     return tuple(dict.fromkeys(revision for revision in named if revision is not None))

@@ -38,7 +38,7 @@ log: Final = get_logger()
 
 
 class Refused(ReplylineError):  # noqa: N818 - an expected outcome
-    """A version is not loaded; `step` is where that was found."""
+    """A version was not loaded. `step` is the step that refused it."""
 
     def __init__(self, step: Step, reason: str) -> None:
         super().__init__(reason)
@@ -47,10 +47,17 @@ class Refused(ReplylineError):  # noqa: N818 - an expected outcome
 
 @dataclass(slots=True, kw_only=True)
 class Means:
-    """The ways by which a version is looked at, loaded and closed. `open` looks at one of the registry, or without a
-    name at the model in `model.dir`. `rehearse` returns why it cannot be served. `load` returns it, computing beside
-    the one that serves. `answering` are the revisions that have open answers. `remember` notes for the next start which
-    version of the registry serves. What is wrong with a version is raised as a `ReplylineError`."""
+    """The functions by which versions are opened, tested, loaded and closed. They raise a `ReplylineError` if a version
+    is at fault.
+
+    Attributes:
+        open: opens a version of the registry, or the model in `model.dir` for None.
+        rehearse: returns why the version cannot be served; None if it can.
+        load: returns the loaded version. It is computed while another version serves.
+        close: frees a version.
+        answering: returns the revisions that have open answers.
+        remember: stores which version of the registry serves, for the next start.
+    """
 
     open: Callable[[Revision | None], Candidate]
     rehearse: Callable[[Candidate], Awaitable[str | None]]
@@ -62,9 +69,12 @@ class Means:
 
 @dataclass(slots=True, kw_only=True)
 class Switcher:
-    """`hangup` is set at a SIGHUP. A version stays loaded for `kept_ms` after another serves, the champion's previous
-    one until its memory is needed. With `knows_memory` that is when a version to load does not fit; else, as on a GPU,
-    at each load. `refused` are those that are wanted and not loaded."""
+    """Switches a lane's versions as the registry says. `hangup` is set at a SIGHUP.
+
+    A version stays loaded for `kept_ms` after another serves; the champion's previous one stays until its memory is
+    needed. With `knows_memory` that is when a version to load does not fit; otherwise, as on a GPU, at each load.
+    `refused` are versions that should be loaded and are not.
+    """
 
     lane: Lane
     log: VersionsLog

@@ -76,7 +76,7 @@ class EdgeDoor:
         return HttpResponse(bundle.document, headers=headers, media_type="application/json")
 
     def _current(self) -> Bundle:
-        """Return the signed FAQ, which is the one in service. Raises `ProtocolError` if there is none."""
+        """Return the signed FAQ, which is the one in service. Raises `ProtocolError` if no signed FAQ is loaded."""
         assert self.signed is not None, "no edge is served without it"
         seen = fingerprint(self.signed)
         if seen != self._seen or self._bundle is None:

@@ -123,7 +123,7 @@ def aligned(num_bytes: int) -> int:
 class Staging:
     """Device memory and pinned host memory, with named arrays at the same offsets in both.
 
-    All of it is copied at once.
+    All of it is copied in one transfer.
     """
 
     def __init__(self, device: BareDevice, arrays: dict[str, tuple[tuple[int, ...], Any]]) -> None:

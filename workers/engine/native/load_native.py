@@ -14,7 +14,7 @@ _PORTABLE = "portable"
 
 
 def find_library(worker: WorkerSettings, recipe: Recipe | None = None) -> tuple[Library, Built] | Unusable:
-    """Return the loaded library for this machine with the configured kernel, or why there is none.
+    """Return the loaded library for this machine with the configured kernel, or why it cannot be used.
 
     With `auto` the portable kernel is not used, since ONNX Runtime's kernels are faster.
     """
@@ -45,7 +45,7 @@ def unpacked(folder: ModelFolder) -> Unusable | None:
 
 
 def load_native(worker: WorkerSettings, folder: ModelFolder) -> NativeEngine | Unusable:
-    """Return an engine, or why there is none: no library, missing or damaged packed weights, no memory."""
+    """Return an engine, or why it cannot be used: no library, missing or damaged packed weights, no memory."""
     found = unpacked(folder) or find_library(worker)
     if isinstance(found, Unusable):
         return found

@@ -90,7 +90,7 @@ class Planner:
 def load_tensorrt(
     settings: Settings, folder: ModelFolder, layer_time: Callable[[str, float], None] | None = None
 ) -> Engine | Unusable:
-    """Return an engine on the first GPU, or why there is none.
+    """Return an engine on the first GPU, or why it cannot be used.
 
     The first start builds the plan, which takes minutes (`replyline engine build` does it in advance).
 

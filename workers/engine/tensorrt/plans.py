@@ -78,7 +78,7 @@ class PlanCache:
         return self.directory / f"{model}-{key.digest[:16]}.plan"
 
     def load(self, key: PlanKey) -> bytes | Rejected | None:
-        """Return the plan of `key`; None if there is none, `Rejected` if the file is damaged or has another key."""
+        """Return the plan of `key`; None if no file has it, `Rejected` if the file is damaged or has another key."""
         path = self.path(key)
         try:
             with path.open("rb") as file:

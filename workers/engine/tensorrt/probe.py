@@ -28,7 +28,7 @@ _TIMEOUT_S: Final = 180.0
 
 
 class DeviceFacts(Struct, frozen=True, kw_only=True, tag="facts"):
-    """The first GPU, and the library to use on it. `sm` is its compute capability, `sm_90`."""
+    """The first GPU and the library for it. `sm` is the GPU's compute capability, such as `sm_90`."""
 
     device: str
     sm: str

@@ -59,7 +59,7 @@ class TorchExecution:
 
 
 class TorchStream:
-    """A stream; on a CPU `stream` is None."""
+    """A CUDA stream; on a CPU `stream` has no value."""
 
     def __init__(self, device: "TorchDevice", stream: Any) -> None:
         self._device = device

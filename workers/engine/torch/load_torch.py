@@ -49,7 +49,7 @@ def find_gpu(wanted: Literal["auto", "cuda", "cpu"]) -> DeviceFacts | Unusable |
 
 
 def load_torch(settings: Settings, folder: ModelFolder) -> Engine | Unusable:
-    """Return an engine on `worker.torch_device`, or why there is none.
+    """Return an engine on `worker.torch_device`, or why it cannot be used.
 
     Raises:
         SettingsError: the folder's precision or the memory does not fit.

@@ -85,9 +85,9 @@ class AdapterManifest(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """An adapter that was read and is whole. `sha256` names its numbers: of its two files, whatever its manifest says.
+    """A complete adapter. `sha256` is computed from its two files and does not depend on its manifest.
 
-    `down` `[r, in]` and `up` `[out, r]` are by the matrix's canonical name.
+    `down` `[r, in]` and `up` `[out, r]` are stored by the matrix's canonical name.
     """
 
     path: Path
@@ -183,8 +183,8 @@ def _read_config(path: Path) -> _Config:
 
 
 def _read_manifest(path: Path) -> AdapterManifest | None:
-    """Read the manifest; None where there is none. Raises `ModelError` where it is damaged or a file is not the one
-    that it names."""
+    """Read the manifest; return None if the file is missing. Raises `ModelError` if it is damaged or a file is not the
+    one that it names."""
     file = path / MANIFEST
     if not file.is_file():
         return None

@@ -84,7 +84,7 @@ def open_source(path: Path) -> ModelSource:
     """Open a GGUF file or a Hugging Face folder. Raises `ModelError` where it is damaged or unsupported."""
     try:
         return _open(path)
-    # Damage that leaves the form whole shows as whatever the reader of a number or a field stumbles over first.
+    # In a damaged file that can still be parsed, the first wrong number or field raises any of these.
     except (ArithmeticError, LookupError, TypeError, ValueError, MemoryError, RecursionError) as error:
         cause = " ".join(str(error).split())
         raise ModelError(f"{path} is damaged ({type(error).__name__}: {cause}); fetch it again") from error
