@@ -90,7 +90,7 @@ def of_redis(*keys: SessionPart) -> Place:
     async def walk(bench: Bench) -> None:
         history, admin = History(bench.redis, kv=bench.redis), Redis.from_url(bench.redis.url)
         for key in keys:
-            admin.set(bench.session.of(key), WORDS)
+            admin.set(bench.session.redis_key(key), WORDS)
         await history.delete(bench.session, generation=5)
         left = {key: admin.get(key) for key in admin.scan_iter(match=f"*{bench.session.session_id}*")}
         assert left == {bench.session.redis_key("erased").encode(): b"5"}

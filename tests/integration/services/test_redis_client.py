@@ -111,7 +111,7 @@ async def test_an_erasure_leaves_only_its_mark(settings: RedisSettings, unique: 
             await redis.rpush(session.redis_key("turns"), "a turn")
             await redis.mset({session.redis_key(what): what for what in ("handoff", "running")})
             assert await history.delete(session, generation=1) == 1
-            assert await redis.exists(*map(session.of, ("turns", "handoff", "running"))) == 0
+            assert await redis.exists(*map(session.redis_key, ("turns", "handoff", "running"))) == 0
             assert MARKED_FOR_S - 60 <= await redis.ttl(session.redis_key("erased")) <= MARKED_FOR_S
     await history.close()
 

@@ -91,7 +91,7 @@ class IntakeBench:
 
     # --- the version that serves
 
-    def of(self, *_: object) -> Any:
+    def for_request(self, *_: object) -> Any:
         return self
 
     def preparing(self, *_: object) -> AbstractContextManager[None]:

@@ -139,7 +139,7 @@ class Switching:
             revision=revision,
             epoch=epoch,
         )
-        served = self.versions.of(revision, epoch) or self.versions.serving
+        served = self.versions.for_request(revision, epoch) or self.versions.serving
         with served.preparing():
             job = await served.prepare(asked, now)
             assert isinstance(job, Job)

@@ -124,7 +124,7 @@ async def _commit_without_rest(self: Commits) -> bool:
     ready = self._offsets.committable() | {
         partition: position
         for partition, position in self._offsets.positions.items()
-        if partition in notes and notes[partition] != self._deliveries.standing(partition)
+        if partition in notes and notes[partition] != self._deliveries.acknowledged(partition)
     }
     positions = {each: position for each, position in ready.items() if each in notes}
     return await self._committed(positions, notes) and learnt

@@ -106,10 +106,10 @@ async def test_an_expired_or_unreadable_hand_off_is_not_posted(record: Record, s
     ("url", "secret", "enabled", "told"),
     [
         ("desk", GOOD, True, "http:// or https://"),
-        ("http://me:x@desk/", GOOD, True, "does not belong"),
+        ("http://me:x@desk/", GOOD, True, "must not contain a key"),
         ("http://desk/", "s" * 32, True, "whsec_"),
         ("http://desk/", "whsec_c2hvcnQ=", True, "whsec_"),
-        ("http://desk/", None, True, "go together"),
+        ("http://desk/", None, True, "belong together"),
         ("http://desk/", GOOD, False, "handoff.enabled"),
     ],
 )

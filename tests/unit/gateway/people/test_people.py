@@ -95,7 +95,7 @@ async def test_a_bad_answer_is_stored_only_with_consent_to_training(consent: Con
     noted: list[tuple[str, bool]] = []
 
     class Kept:
-        def note(self, caller: Caller, feedback: Feedback, *, helped: bool, consented_unix_ms: float) -> None:
+        def record_rating(self, caller: Caller, feedback: Feedback, *, helped: bool, consented_unix_ms: float) -> None:
             noted.append((feedback.response_id, helped))
 
     kept: Any = Kept()

@@ -72,7 +72,7 @@ class LaneBench(Bench):
     def topic(self) -> str:
         return TOPICS.requests("short", self.lane)
 
-    def of(self, *_: object) -> "LaneBench | None":
+    def for_request(self, *_: object) -> "LaneBench | None":
         """The version of every request is this one, unless it is not loaded."""
         return None if self.lacks else self
 

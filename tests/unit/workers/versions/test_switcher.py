@@ -58,9 +58,9 @@ async def test_a_request_gets_the_version_that_it_names_and_no_other(
     async with switching(monkeypatch) as bench:
         bench.versions.add(await bench.loader.load_beside(bench._open("v2"), bench.versions.serving))
         bench.versions.epoch = 1
-        found = bench.versions.of("v2", epoch)
+        found = bench.versions.for_request("v2", epoch)
         assert (found and found.revision) == by, "by an older state another version may have been taken off"
-        assert bench.versions.of("elsewhere", 9) is None
+        assert bench.versions.for_request("elsewhere", 9) is None
         for revision in (None, "v1"):
             assert bench.versions.for_request(revision, epoch) is bench.versions.serving
         if by is not None:
@@ -75,8 +75,10 @@ async def test_a_canary_drops_the_version_that_is_rolled_back(monkeypatch: pytes
         bench.move("v1")
         await bench.until(lambda: bench.versions.revisions == ("v1",))
         bench.move("v1", canary="v3")
-        assert bench.versions.of("bad", asked) is None
-        assert bench.versions.of("v3", asked + 2) is None, "another version than the next rollout's answers nothing"
+        assert bench.versions.for_request("bad", asked) is None
+        assert bench.versions.for_request("v3", asked + 2) is None, (
+            "another version than the next rollout's answers nothing"
+        )
         await bench.until(lambda: bench.versions.serving.revision == "v3")
 
 
