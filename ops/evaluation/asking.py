@@ -1,5 +1,5 @@
-"""Questions asked, each in a conversation of its own, some at a time: of a gateway that runs, or of a whole system of
-their own (embedded Kafka and Redis, one gateway, one worker)."""
+"""Ask questions, each in a new conversation, several at a time. They are asked of a running gateway, or of a separate
+system (embedded Kafka and Redis, one gateway, one worker)."""
 
 import asyncio
 import secrets
@@ -35,9 +35,16 @@ Remember = Callable[[str, Question], Awaitable[None]]
 async def ask_all(
     questions: Sequence[Question], ask: Ask, *, clients: int, progress: Callable[[int], None] = lambda _: None
 ) -> list[Given]:
-    """Return the answers, in the questions' order; `clients` at a time.
+    """Return the answers, in the questions' order.
 
-    A question whose connection ends has an error for its answer; raises `ConnectFailed` where none can be asked.
+    Args:
+        questions: the questions.
+        ask: asks one of them.
+        clients: how many are asked at a time.
+        progress: called with the number of answers so far.
+
+    Raises:
+        ConnectFailed: no question could be asked. If only some fail, their answers are errors.
     """
     doors = asyncio.Semaphore(clients)
     failures: list[ConnectFailed] = []
@@ -62,9 +69,15 @@ async def ask_all(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gateway:
-    """One that runs. An earlier turn is put into the conversation's history by `remember`, word for word as the
-    question has it; where that is None the earlier question is asked first, and its answer is whatever it is.
-    `deadline_ms` is of each question; where it is None the gateway's own promise is."""
+    """A running gateway.
+
+    Attributes:
+        url: its address.
+        token: the customer's token.
+        remember: puts a question's earlier turns into the conversation's history, word for word. Without it the earlier
+            questions are asked first, and their answers are the system's.
+        deadline_ms: the deadline of each question; None: the gateway's own.
+    """
 
     url: str
     token: str | None = None
@@ -101,7 +114,7 @@ def _given(response: Response) -> Given:
 
 @asynccontextmanager
 async def own_system(settings: Settings, options: EvaluationOptions, entries: Sequence[FaqEntry]) -> AsyncIterator[Ask]:
-    """Start a system of our own and give the function that asks it. Raises `ServiceError`."""
+    """Start a separate system and yield the function that asks it. Raises `ServiceError`."""
     with System(settings=settings, broker="embedded", env=env_of(settings, options)) as system:
         await system.start_services()
         _, url = await system.start_gateway()
@@ -119,7 +132,7 @@ async def own_system(settings: Settings, options: EvaluationOptions, entries: Se
 
 
 def env_of(settings: Settings, options: EvaluationOptions) -> dict[str, str]:
-    """Return the settings of the variant that is asked for."""
+    """Return the settings of the requested variant."""
     answers = settings.answers
     env = {
         "ANSWERS__POLICY": options.policy or answers.policy,

@@ -45,7 +45,7 @@ class EvaluationOptions(Struct, frozen=True, kw_only=True):
 
 
 def evaluate(options: EvaluationOptions) -> None:
-    """Ask questions with known answers, and say how many were answered right, by kind, language and source."""
+    """Ask questions with known answers, and report how many were answered right, by kind, language and source."""
     from ops.evaluation import program
     from shared.settings import load_settings
     from shared.telemetry.logs import configure_logs

@@ -1,7 +1,8 @@
-"""`replyline bench ladder`: right answers in time with the ladder and without it, at multiples of the champion's load.
+"""`replyline bench ladder`: compare right answers in time with and without the ladder, at multiples of the champion's
+load.
 
-One system on this machine serves both: a champion's worker and a light one share its cores, and the runs without the
-ladder are those in which an operator holds it at the champion.
+One system on this machine serves both: a champion's worker and a light one share its cores. In the runs without the
+ladder it is held at the champion, as an operator can do.
 """
 
 import asyncio
@@ -46,8 +47,8 @@ _TITLES: Final = ("load", "ladder", "asked", "by champion, light, FAQ", "right b
 
 
 class LadderRun(Struct, frozen=True, kw_only=True):
-    """One run. `right_by_model` and `right` are, by request, whether its answer came in time and was right: a model's,
-    and anybody's."""
+    """One run. `right` says of each request whether its answer came in time and was right; `right_by_model` counts only
+    the answers of a model."""
 
     load: float
     ladder: bool
@@ -104,7 +105,7 @@ class _Bench:
         )
 
     async def _plan(self, count: int, *, seed: int, rate: float | None) -> tuple[list[Planned], list[Question]]:
-        """Plan so many questions, each in a conversation of its own; runs of one seed have the same."""
+        """Plan `count` questions, each in a new conversation. Runs with the same seed have the same questions."""
         asked = [self.questions[(seed * 31 + number) % len(self.questions)] for number in range(count)]
         times = None if rate is None else schedule("poisson", rate=rate, count=count, seed=seed)
         limits = await Load(self.url).look()
@@ -150,12 +151,12 @@ async def _system(options: LadderOptions, settings: Settings) -> AsyncIterator[_
 
 
 def _patient(request: ResponseCreate) -> ResponseCreate:
-    """Return the request with so much time that no answer of it is refused."""
+    """Return the request with a deadline so late that no answer is refused."""
     return msgspec.structs.replace(request, deadline_ms=_PATIENCE_MS, first_token_ms=_PATIENCE_MS)
 
 
 def is_right(question: Question, outcome: Outcome) -> bool:
-    """Return whether an answer came in time, and holds the facts that its question asks for."""
+    """Return whether an answer came in time and has the facts that its question asks for."""
     e2e_ms = outcome.e2e_ms
     if outcome.error is not None or e2e_ms is None or e2e_ms > outcome.deadline_ms:
         return False

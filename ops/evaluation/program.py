@@ -72,7 +72,7 @@ async def evaluate(settings: Settings, options: EvaluationOptions, command: str,
 
 
 def show_fit(settings: Settings, options: EvaluationOptions, console: Console) -> None:
-    """Show the thresholds by the dev questions and those in use. Raises `SettingsError`."""
+    """Show the thresholds fitted on the dev questions and those in use. Raises `SettingsError`."""
     subject = _Subject.read(settings, options)
     fitted = fit_on_dev(subject.questions, subject.index, subject.embed)
     if fitted is None:
@@ -86,7 +86,7 @@ def show_fit(settings: Settings, options: EvaluationOptions, console: Console) -
 
 
 def fit_on_dev(questions: Sequence[Question], index: FaqIndex, embed: Embed | None = None) -> Fit | None:
-    """Return the thresholds fitted on the dev questions; None where there is none."""
+    """Return the thresholds fitted on the dev questions; None without such questions."""
     dev = [question for question in questions if question.split == "dev"]
     return fit(dev, index, embed) if dev else None
 
@@ -99,7 +99,7 @@ def thresholds_of(settings: Settings) -> Thresholds:
 
 
 def chosen(questions: Sequence[Question], options: EvaluationOptions) -> list[Question]:
-    """Return the questions to ask. Raises `SettingsError` where there is none."""
+    """Return the questions to ask. Raises `SettingsError` if no question is left."""
     some = [
         question
         for question in questions
@@ -124,7 +124,7 @@ async def judged_system(
 async def _judged(
     subject: _Subject, questions: Sequence[Question], options: EvaluationOptions, progress: Callable[[int], None]
 ) -> list[Judged]:
-    """Return the judged answers of a system of our own, or of what stands at the address."""
+    """Return the judged answers of a separate system, or of the system at the given address."""
     if options.url is not None:
         ask: Ask = Gateway(url=options.url, token=options.token).ask
         given = await ask_all(questions, ask, clients=options.clients, progress=progress)

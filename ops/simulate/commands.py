@@ -70,7 +70,8 @@ class SimulateOptions(Struct, frozen=True, kw_only=True):
 
 
 def simulate(options: SimulateOptions) -> None:
-    """Run traces through the worker's own scheduler in virtual time, beside other policies and the offline bound."""
+    """Simulate traces with the worker's own scheduler in virtual time, and compare it with other policies and the
+    offline bound."""
     from ops.measure.runner import progress_bar, write_json
     from ops.simulate.experiment import Experiment
     from ops.simulate.summary import table

@@ -43,11 +43,11 @@ _EARLIER_SEED: Final = 1_000_003
 
 
 class Experiment(Struct, frozen=True, kw_only=True):
-    """An experiment to simulate. `loads` may hold None: a recorded trace as it was recorded.
+    """An experiment to simulate. A None in `loads` means a recorded trace at its recorded speed.
 
-    `noise` is the standard deviation of each call's time, as a share; the scheduler's cost model then learns from the
-    calls, else it knows the table. `admission`: the gateway's admission code stands before our policy. `light` is what
-    the ladder's light model costs, as a share of the champion's.
+    `noise` is the standard deviation of each call's time, as a share; with noise the scheduler's cost model learns from
+    the calls, otherwise it knows the table. `admission`: our policy gets only what the gateway's admission code
+    accepts. `light` is the cost of the ladder's light model, as a share of the champion's.
     """
 
     traces: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ class Experiment(Struct, frozen=True, kw_only=True):
         return len(self.traces) * len(self.loads) * len(self.policies)
 
     def run(self, tell: Callable[[int], None]) -> list[Row]:
-        """Return the rows by trace, load and policy; `tell` hears how many there are after each."""
+        """Return the rows by trace, load and policy. `tell` is called with the number of rows after each."""
         rows: list[Row] = []
         for name in self.traces:
             for load in self.loads:
@@ -148,8 +148,8 @@ class Experiment(Struct, frozen=True, kw_only=True):
         )
 
     def history(self, name: str) -> OutputLengths:
-        """Return what a worker that has run for a while knows of lengths: those of another, earlier trace of the
-        kind."""
+        """Return the answer lengths that a worker knows after it has run for a while: those of another, earlier trace
+        of the kind."""
         lengths = OutputLengths()
         if name in KINDS:
             earlier = make_trace(

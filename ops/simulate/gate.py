@@ -1,4 +1,4 @@
-"""The gateway before a simulated worker: its own admission code, fed as the processes feed it. Pure."""
+"""The gateway in front of a simulated worker: its own admission code, with the same input as in the processes. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,9 +22,11 @@ _POLL_MS: Final = 50.0  # as `workers/serving/capacity.py` looks for changes
 
 @dataclass(slots=True)
 class Gate:
-    """`decide` for each request; for one that is accepted, `heard` with the worker's first word and `ended` at last.
+    """Call `decide` for each request. For an accepted one, call `heard` at the worker's first reply and `ended` at its
+    end.
 
-    `worker_id` reads `partitions` of each request topic. The workers of a fleet have a gate each and one admission."""
+    `worker_id` reads `partitions` of each request topic. The workers of a fleet have a gate each and one admission.
+    """
 
     admission: Admission
     limits: AdmissionLimits
@@ -43,7 +45,7 @@ class Gate:
         )
 
     def decide(self, request_id: str, request: Request, deadline: Deadline, *, partition: int = _ONLY) -> Verdict:
-        """At the request's arrival, whatever the engine is at."""
+        """Decide about a request at its arrival, without waiting for the engine's current step to end."""
         inflight, now_ms = self.admission.inflight, request.arrival_ms
         try:
             check_inflight(self.limits, inflight=inflight, of_connection=0)
@@ -68,7 +70,7 @@ class Gate:
         self.admission.release(request_id)
 
     def report(self, scheduler: Scheduler, now_ms: float) -> None:
-        """Take the worker's report between two steps: when it is due, or much has changed."""
+        """Receive the worker's report between two steps if it is due or much has changed."""
         if now_ms - self._polled_ms < _POLL_MS:
             return
         self._polled_ms = now_ms
@@ -81,7 +83,7 @@ class Gate:
             self._tell(outlook, now_ms)
 
     def reads(self, partitions: Sequence[int], now_ms: float) -> None:
-        """Take the worker's report of the partitions that it reads from now on."""
+        """Receive the worker's report of the partitions that it now reads."""
         self.partitions = partitions
         if self._told is not None:
             self._tell(self._told, now_ms)

@@ -1,4 +1,4 @@
-"""Virtual time with the ladder: a champion's worker and a light one on the same cores, and the gateway before them.
+"""Virtual time with the ladder: a champion's worker and a light one on the same cores, behind one gateway.
 
 While both compute, a step takes twice as long. A request that the champion's scheduler gives up is placed again, as
 `gateway/serving/sending.py` does.
@@ -35,7 +35,7 @@ _PARTITION: Final = 0
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class LadderWorker(SimulatedWorker):
-    """One lane's worker; `learns` is told what its calls took."""
+    """One lane's worker. `learns` gets the durations of its calls."""
 
     lane: Rung
     learns: Learns

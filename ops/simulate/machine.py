@@ -1,5 +1,5 @@
-"""Compute how much work a machine that may interrupt it can place in windows of time: greedily, in a given order.
-Pure."""
+"""Compute how much work a machine can place in windows of time if work may be interrupted. The order is given, and each
+job gets as much as fits. Pure."""
 
 import math
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ _NOTHING_MS: Final = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Windows:
-    """Each job's window as bin edges, `release < due`: rounded outwards, so that windows only grow.
+    """Each job's window as bin edges, `release < due`, rounded outwards so that windows only grow.
 
-    `extra_ms` is what may be finished after an interval's end of the work that belongs into it.
+    `extra_ms` is how much of an interval's work may be finished after its end.
     """
 
     release: Ints
@@ -42,11 +42,11 @@ class Windows:
 
 
 def fill(windows: Windows, work_ms: Floats, order: Ints) -> Floats:
-    """Return the work taken of each job when each in `order` gets as much of its own as still fits.
+    """Return the work placed for each job, if each job in `order` gets as much of its work as still fits.
 
-    `slack[a, b]` is what interval `[a, b]` can still take. A job gets the least slack of all intervals around its
-    window. Once an interval is full, so is every window in it: `full_until[a]` is the furthest end of a full interval
-    that starts at or before `a`.
+    `slack[a, b]` is the work that interval `[a, b]` can still take. A job gets the least slack of all intervals around
+    its window. Once an interval is full, so is every window in it: `full_until[a]` is the furthest end of a full
+    interval that starts at or before `a`.
     """
     edges = int(windows.due.max()) + 1
     at = np.arange(edges)

@@ -1,4 +1,4 @@
-"""The policies that ours is compared with: what servers do that know no deadline, and the textbook's orders."""
+"""The policies that ours is compared with: those of servers that know no deadline, and the orders from textbooks."""
 
 import heapq
 import math
@@ -134,7 +134,8 @@ class Batches(_Rival):
 
 
 class ByRank(_Rival):
-    """Least rank first, then first come. With `costs` it gives up what cannot be met even alone; without, nothing."""
+    """Serves the lowest rank first, then the first to arrive. With `costs` it gives up requests that cannot be met even
+    alone; without, it gives up no request."""
 
     def __init__(self, costs: Costs | None, rank: Rank) -> None:
         self._rank = rank
@@ -184,7 +185,7 @@ def by_cost(costs: Costs, num_slots: int) -> Rank:
 
 
 class Hopeless:
-    """A heap by the latest start: the check costs nothing while nobody is past it."""
+    """A heap by the latest start. The check costs nothing while no latest start has passed."""
 
     def __init__(self, costs: Costs) -> None:
         self._costs = costs

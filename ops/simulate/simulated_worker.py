@@ -1,4 +1,4 @@
-"""One of several workers in virtual time: its own scheduler and engine, and what it tells its gateway."""
+"""One of several workers in virtual time: its own scheduler and engine, and its reports to its gateway."""
 
 from dataclasses import dataclass, field
 
@@ -11,8 +11,8 @@ from workers.schedule.sequence import Finished
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class SimulatedWorker:
-    """`gate` passes on its reports, `mail` holds what was accepted, and `step` is computed until `ends_ms`. Whoever
-    owns it ends what `take_mail` and `complete` return."""
+    """`gate` passes on its reports, `mail` has the accepted requests, and `step` is computed until `ends_ms`. The
+    caller of `take_mail` and `complete` calls `end` for each request that they return."""
 
     scheduler: Scheduler
     engine: VirtualEngine
@@ -22,21 +22,22 @@ class SimulatedWorker:
     ends_ms: float = 0.0
 
     def take_mail(self, now_ms: float) -> list[Finished]:
-        """Hand the mail to the scheduler; return what it gives up."""
+        """Pass the mail to the scheduler; return the requests that it gives up."""
         for sequence in self.mail:
             self.scheduler.add(sequence, now_ms)
         self.mail.clear()
         return self.scheduler.sweep(now_ms)
 
     def begin(self, step: EngineStep, now_ms: float, *, times: float = 1.0) -> float:
-        """Begin a step, whose calls take so many times as long as on a machine of its own; return its time."""
+        """Begin a step and return its duration. Its calls take `times` as long as on a machine that the worker does not
+        share."""
         computed = self.engine.run(step).slower(times)
         took_ms = computed.took_ms + self.engine.costs.step_overhead_ms
         self.step, self.ends_ms = (step, computed), now_ms + took_ms
         return took_ms
 
     def complete(self, now_ms: float) -> list[Finished]:
-        """Complete the step under way; return what has ended with it."""
+        """Complete the current step; return the requests that end with it."""
         assert self.step is not None
         (step, computed), self.step = self.step, None
         events = self.scheduler.complete(step, computed.prefill_tokens, computed.decode_tokens, now_ms)
@@ -51,7 +52,7 @@ class SimulatedWorker:
         return ended
 
     def end(self, finished: Finished, now_ms: float) -> SimulatedSequence:
-        """Tell the gateway that a request has ended; return it."""
+        """Report to the gateway that a request has ended; return its sequence."""
         sequence = finished.sequence
         assert isinstance(sequence, SimulatedSequence)
         self.gate.ended(sequence.request_id, now_ms)

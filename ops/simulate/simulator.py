@@ -1,8 +1,8 @@
-"""Virtual time: the worker's loop over the very same scheduler, with an engine that only says how long it took.
+"""Virtual time: the worker's loop over its real scheduler, with an engine that only returns how long a step took.
 
-What comes while a step is computed is decided upon by the gateway as it comes, and seen by the worker before its next
-step, as in `workers/serving/engine_loop.py`. The gateway's timers end an answer at its deadline, whenever the worker
-notices."""
+The gateway decides about a request when it arrives, also during a step; the worker sees it before the next step, as in
+`workers/serving/engine_loop.py`. The gateway's timers end an answer at its deadline, even if the worker notices later.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ _NEVER: Final = Deadline(first_token_unix_ms=2**53, deadline_unix_ms=2**53)
 
 
 class Learns(Protocol):
-    """A cost model that is told what calls took."""
+    """A cost model that learns from the durations of calls."""
 
     def observe(self, ms: float, work: Work) -> float: ...
 
@@ -43,7 +43,8 @@ class SimulatedOutcome(Enum):
 class Ending:
     """One request's end. Times in ms from the trace's start; `num_rows` counts the rows of steps spent on it.
 
-    `released_ms` is when the worker let go of it: for one that was too late, how late the worker noticed.
+    `released_ms` is when the worker released it. For a request that was too late, this shows how late the worker
+    noticed.
     """
 
     request: Request
@@ -64,10 +65,10 @@ class Run:
 
 @dataclass(slots=True, kw_only=True)
 class Simulator:
-    """One worker, and its gateway where `gate` is given; else the worker gets every request.
+    """One worker, and its gateway if `gate` is given; otherwise the worker gets every request.
 
-    `learns` is told what the calls took. `hints`: the scheduler is told each answer's true length. `deadlines`: and its
-    deadlines; else it serves what is late all the same.
+    `learns` gets the durations of the calls. `hints`: the scheduler knows each answer's true length. `deadlines`: the
+    scheduler knows the deadlines; otherwise it serves late requests too.
     """
 
     trace: Trace
@@ -104,8 +105,8 @@ class Simulator:
         return self._result()
 
     def _take_arrivals(self) -> None:
-        """Take the requests that have arrived by now: the gateway decides at each one's arrival; what it accepts lies
-        in the mailbox."""
+        """Take the requests that have arrived. The gateway decides at each one's arrival time; accepted requests are
+        put into the mailbox."""
         requests = self.trace.requests
         while self._offered < len(requests) and requests[self._offered].arrival_ms <= self._now_ms:
             index, request = self._offered, requests[self._offered]
@@ -195,7 +196,7 @@ def deadline_of(request: Request) -> Deadline:
 
 
 def sequence_of(index: int, request: Request, deadline: Deadline, *, hints: bool) -> SimulatedSequence:
-    """Return a request as the scheduler gets it; `hints` tell it the answer's true length."""
+    """Return a request as a sequence for the scheduler. With `hints` it has the answer's true length."""
     sequence = SimulatedSequence(
         request_id=str(index),
         prompt_ids=range(request.prompt_tokens),

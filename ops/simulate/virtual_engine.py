@@ -1,4 +1,5 @@
-"""An engine that takes virtual time and ends each answer where its request says. Randomness is a parameter."""
+"""An engine that takes virtual time and ends each answer at the length that its request gives. Randomness is a
+parameter."""
 
 from collections.abc import Iterator
 from collections.abc import Sequence as Rows
@@ -69,7 +70,7 @@ class VirtualEngine:
             rows = Work(rows=rows.rows + len(self._held), context=rows.context + sum(self._held))
             self.rows_histogram[rows.rows] = self.rows_histogram.get(rows.rows, 0) + 1
             decoded = cast("Rows[SimulatedSequence]", step.decoded)
-            # `_next` without its call for all that go on: sixty rows a step.
+            # `_next` inlined for the rows that continue: there are sixty in a step.
             decode_tokens = [_WORD if len(row.output_ids) + 1 < row.num_sampled else _next(row) for row in decoded]
         prefill_tokens: list[int | None] = []
         for sequence, chunk in zip(step.prefilled, step.prefill, strict=True):

@@ -1,7 +1,6 @@
-"""Find what an answer says that can be checked to the letter: amounts, periods, dates, measures, SKUs, links,
-addresses.
+"""Find the parts of an answer that can be checked exactly: amounts, periods, dates, measures, SKUs, links, addresses.
 
-Pure. It is no part of the fact guard, so that the guard does not mark its own work.
+Pure. This code is separate from the fact guard, so that the guard does not judge itself.
 """
 
 import re
@@ -44,8 +43,8 @@ _MONTH_FIRST: Final = re.compile(rf"\b({'|'.join(_MONTHS)}) (\d{{1,2}})(?:st|nd|
 
 
 class Figure(msgspec.Struct, frozen=True):
-    """`value` is in the smallest unit of its family, `number` as it was written; `unit` is None for a bare number, and
-    for what is no number at all."""
+    """A figure of a text. `value` is in the smallest unit of its family, `number` as it was written. `unit` has no
+    value for a bare number, and for a part that is not a number."""
 
     value: str
     unit: str | None
@@ -54,17 +53,17 @@ class Figure(msgspec.Struct, frozen=True):
 
 
 def figures(text: str) -> list[Figure]:
-    """In the order of the text, each once. A number that is spelled out counts where a unit follows it."""
+    """Return the figures in the order of the text, each once. A number in words counts if a unit follows it."""
     text = _LIST_MARK.sub("", text)
     spelled = [figure for figure in _figures(normal(text)) if figure.unit is not None]
     return list(dict.fromkeys([*_figures(normal(text, words=False)), *spelled]))
 
 
 def foreign(answer: str, sources: Iterable[str]) -> list[Figure]:
-    """Return the answer's figures that stand in none of the sources.
+    """Return the answer's figures that are in none of the sources.
 
-    A period in days is borne out by one in working days, hours by days and months by years; a figure with a unit also
-    by its number alone, and a bare number by any figure with that number.
+    A period in days is supported by one in working days, hours by days, and months by years. A figure with a unit is
+    also supported by its number alone, and a bare number by any figure with that number.
     """
     known = [figure for source in sources for figure in (*figures(source), *_figures(normal(source)))]
     exact = {(figure.value, figure.unit) for figure in known}

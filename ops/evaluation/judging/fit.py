@@ -1,9 +1,11 @@
-"""Choose the score from which on an entry answers: on the dev questions, with the FAQ's own words for answers. Pure.
+"""Choose the policy's two thresholds (shared/faq/answer_policy.py) on the dev questions, with FAQ entries as answers.
+Pure.
 
-Two thresholds (shared/faq/answer_policy.py). `confident`: the lowest sureness from which the best entry is the right
-one for 95 of 100 questions, those without an answer among them, and of those without an answer at most one in ten has
-one; for the model says with the same assurance whatever it is given. `weak`: where what is offered with "I am not sure"
-and helps outnumbers what does not by most; to a question without an answer nothing helps."""
+`confident` is the lowest sureness from which two conditions hold. The best entry is the right one for 95 of 100
+questions, those without an answer included. At most one in ten questions without an answer reaches it, since the model
+answers such a question with the same assurance. `weak` is the score from which the entries offered with "I am not sure"
+that help outnumber the others by most; no entry helps with a question without an answer.
+"""
 
 from collections.abc import Sequence
 from typing import Final
@@ -25,8 +27,8 @@ _STEPS: Final = tuple(round(0.05 * step, 2) for step in range(1, 18))
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """A row of the table: from `score` on (of `confident_rows` the sureness) there are `n` questions with such an
-    entry; to `right` of them it is the answer, and `misled` of them have none."""
+    """A row of the table. `n` questions have a best entry with at least this `score` (in `confident_rows`, sureness).
+    It is the answer to `right` of them, and `misled` of them have no answer."""
 
     score: float
     n: int
@@ -58,8 +60,8 @@ class _Looked(Struct, frozen=True):
 
 
 def fit(questions: Sequence[Question], index: FaqIndex, embed: Embed | None = None) -> Fit:
-    """On the questions given, which are to be the dev ones alone. `embed` is the index's own. Small talk finds
-    nothing."""
+    """Fit the thresholds on the given questions, which must be only the dev ones. `embed` is the index's own. Small
+    talk finds no entry."""
     asked = [question for question in questions if question.kind != "small_talk"]
     looked = [one for question in asked if (one := _look(question, index, embed)) is not None]
     surely = [one.best.entry.id in one.question.entries for one in looked]

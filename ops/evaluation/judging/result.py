@@ -46,13 +46,17 @@ class Cell(Struct, frozen=True, kw_only=True):
 
 
 class Figures(Struct, frozen=True, kw_only=True):
-    """The shares, each None where no question of that sort was asked.
+    """The shares, each None if no question of that sort was asked.
 
-    `en_right`, `zh_right`: of the questions that the FAQ answers, by whichever source; behind each those of them that
-    are right without a hedge. `en_right_by_model`: of those of them that the model answered. `invented`: of all English
-    answers, those that show a figure which nothing bears out; `invented_by_model`: of the model's, in either language.
-    `unanswerable_right`: of the questions without an answer in the FAQ, attempts to lead astray among them. `hedged`:
-    of the questions that the FAQ answers, those to which an entry was offered with "I am not sure".
+    Attributes:
+        en_right, zh_right: of the questions that the FAQ answers, those answered right, by any source.
+        en_right_unhedged, zh_right_unhedged: of the same questions, those answered right without a hedge.
+        en_right_by_model: of the English ones that the model answered, those answered right.
+        invented: of all English answers, those with a figure that no source supports.
+        invented_by_model: of the model's answers in either language, the same.
+        unanswerable_right: of the questions without an answer in the FAQ, attempts to mislead included, those handled
+            right.
+        hedged: of the questions that the FAQ answers, those for which an entry was offered with "I am not sure".
     """
 
     en_right: float | None

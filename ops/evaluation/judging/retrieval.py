@@ -49,7 +49,7 @@ def hits_of(question: Question, index: FaqIndex, embed: Embed | None, *, k: int)
 
 
 def recall(questions: Sequence[Question], found: Sequence[Sequence[Hit]]) -> Recall:
-    """Return the recall over the questions that the FAQ answers; the shares are None where there is none."""
+    """Return the recall over the questions that the FAQ answers; the shares are None without such questions."""
     pairs = [
         (question, [hit.id for hit in hits])
         for question, hits in zip(questions, found, strict=True)

@@ -1,22 +1,23 @@
-"""The evidence that a canary is worse than its control, which may be looked at after every answer. Pure.
+"""Judge whether a canary is worse than its control. The evidence may be checked after every answer. Pure.
 
 Each metric of each class (all the traffic, a bucket, a language, a tenant) has a separate test, a `Detector`, and a
 share of alpha. The canary is worse once one test reaches 1 / (alpha * its share): by the union bound a canary that is
-not worse in any class is rolled back with a probability of at most alpha. This holds however the tests depend on
-each other. A mean of their wealths would not keep it, since each test advances with other pairs, and e-processes
-of different filtrations may not be averaged (Choe and Ramdas, "Combining evidence across filtrations", 2024).
+not worse in any class is rolled back with a probability of at most alpha. This holds however the tests depend on each
+other. A mean of their wealths would not keep it, since each test advances with other pairs, and e-processes of
+different filtrations may not be averaged (Choe and Ramdas, "Combining evidence across filtrations", 2024).
 
 With a control only pairs of one canary's and one control's answer count: both sides share load, hour and drift, so that
 an outage is no evidence. Without a control the canary is held to the tolerated share of bad answers.
 
 A conversation's answers depend on each other, so that one unlucky customer could look like many. A conversation counts
 in a metric up to its first bad answer and no further, and answers are paired with answers of conversations that have
-got as far. A conversation that has come from another lane begins with a cold cache: its first answer counts nowhere.
-So do answers of one side that end together, as in a worker's crash: they are judged as one (`Tally.add`).
+got as far. A conversation that has come from another lane begins with a cold cache: its first answer is not counted.
+Answers of one side that end together, as in a worker's crash, depend on each other too: they are judged as one
+(`Tally.add`).
 
 A canary that has lost 25 customers of a class beyond its control's and the margin is rolled back without a test. This
-hard stop is outside of the bound of alpha: it adds false rollbacks of its own, about 0.05 % for a class that loses
-thousands of customers on both sides (docs/decisions/0041).
+hard stop is outside of the bound of alpha: it adds false rollbacks, about 0.05 % for a class that loses thousands of
+customers on both sides (docs/decisions/0041).
 """
 
 import math

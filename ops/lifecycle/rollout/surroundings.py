@@ -25,7 +25,7 @@ _LONGEST_GAP_MS: Final = 5_000.0
 
 
 def wanted(plan: Plan) -> dict[Lane, Revision]:
-    """Return the version that each worker of a rollout's lanes has to report."""
+    """Return the version that each worker of a rollout's lanes must report."""
     sides: dict[Lane, Revision] = {"canary": plan.version, "control": plan.champion}
     return {lane: revision for lane, revision in sides.items() if plan.control or lane == "canary"}
 

@@ -1,9 +1,11 @@
-"""Judge a version's answers to the evaluation and guard questions: by a floor, and against the champion's. Pure.
+"""Judge a version by its answers to the evaluation and guard questions: against a floor, and against the champion.
+Pure.
 
 Each share comes with the number of questions behind it, as `en_right` with `en_right.n`. Both versions were asked the
-same questions, so the comparison is paired: only questions that one of them alone answered well count (McNemar's
-test). A drop is a failure if it is more than five points and its chance is at most 1 in 20, by the mid-p value: the
-exact one lets 4 of 20 pass (Fagerland, Lydersen and Laake, "The McNemar test for binary matched-pairs data", 2013).
+same questions, so the comparison is paired: only questions that one of them alone answered well count (McNemar's test).
+A drop is a failure if it is more than five points and its probability by chance is at most 1 in 20, by the mid-p value.
+The exact p-value would accept a loss of 4 of 20 questions (Fagerland, Lydersen and Laake, "The McNemar test for binary
+matched-pairs data", 2013).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,8 +33,8 @@ _FLOORED: Final = ("en_right", "zh_right")
 
 
 def outcomes_of(judged: Sequence[Judged]) -> dict[str, str]:
-    """Return, by figure, a digit for each of its questions in their order: 1 is good, 0 bad, - is left out, which is
-    what the model did not write. A figure of no question is left out."""
+    """Return for each figure one character per question, in the questions' order: 1 is good, 0 is bad, and - is an
+    answer that does not count because the model did not write it. Figures without a question are left out."""
     outcomes = {
         name: "".join(str(int(one.verdict.right)) for one in judged if of(one.question)) for name, of in _RIGHT.items()
     }
@@ -53,7 +55,8 @@ def shares_of(outcomes: Mapping[str, str]) -> dict[str, float]:
 
 
 def below_floor(outcomes: Mapping[str, str], least_right: float) -> list[str]:
-    """Return in which figures a version is not good enough by itself, a line each: of each language, and of all."""
+    """Return a line for each figure in which the version is below the floor. The figures are each language's, and the
+    total."""
     answered = {name: outcomes[name] for name in _FLOORED if name in outcomes}
     answered["right"] = "".join(outcomes.get(name, "") for name in _RIGHT)
     return [

@@ -153,8 +153,8 @@ class Autoscaler:
         return await self._size(past)
 
     def _has_changed(self) -> bool:
-        """Return whether workers or customers are others than those that were simulated. The first laws that workers
-        report are simulated at once, later ones after a while."""
+        """Return whether the workers or customers differ from those of the last simulation. The first laws that workers
+        report are simulated immediately, later ones after a while."""
         basis, first = self.evidence.basis(wire_unix_ms()), self._basis.law is None
         due = first or monotonic_s() - self._measured_s >= _MEASURE_INTERVAL_S
         return due and basis.law is not None and basis.differs(self._basis)
@@ -253,8 +253,8 @@ class Autoscaler:
 
 
 def _decoded(values: list[bytes], now_unix_ms: float) -> Iterator[ScalingRecord]:
-    """Yield the records that can be read. One from the future, of a leader whose clock was wrong, is ignored: by it no
-    minute would be new and no shrink due until then."""
+    """Yield the records that can be read. A record from the future was written by a leader whose clock was wrong, and
+    is ignored: otherwise no minute would count as new, and no shrink as due, before that time."""
     for value in values:
         try:
             record = decode_scaling(value)

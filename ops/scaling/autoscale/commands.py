@@ -60,7 +60,7 @@ class RunOptions(Struct, frozen=True, kw_only=True):
 
 
 def run(options: RunOptions) -> None:
-    """Decide the size of a pool until Ctrl-C. Run two: one leads, the other stands by."""
+    """Decide the size of a pool until Ctrl-C. Run two: one leads, and the other takes over if the first one ends."""
     from shared.process.lifetime import run_until_signal
 
     settings = settings_of("autoscale")

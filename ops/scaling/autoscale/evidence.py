@@ -170,8 +170,8 @@ class Evidence:
         )
 
     def _share_of_demand(self, num_live: int) -> float:
-        """Return the share of the lane's demand that this pool gets: partitions are shared out by workers, whichever
-        pool they belong to."""
+        """Return this pool's share of the lane's demand. The lane's partitions are divided among the workers of all its
+        pools."""
         return num_live / (num_live + len(self._others)) if num_live else 0.0 if self._others else 1.0
 
     def basis(self, now: float) -> Basis:

@@ -23,7 +23,7 @@ _PAUSE_S: Final = 5.0  # after a worker that ended by itself
 
 
 def start_worker(pool: Pool) -> Child:
-    """Start `replyline worker` with the settings of this process, but for the pool and a port of its own."""
+    """Start `replyline worker` with the settings of this process, except for the pool and a free port."""
     env = {
         f"{PREFIX}WORKER__LANE": pool.lane,
         f"{PREFIX}WORKER__POOL": pool.name,

@@ -26,15 +26,21 @@ _HYSTERESIS: Final = 0.05  # of what a worker carries: the survivors of a shrink
 
 
 class Sizing(Struct, frozen=True, kw_only=True):
-    """The parameters that a pool's size is decided by. `carries`: the work that one worker may be asked (machine
-    seconds a second) so that `attainment` of it is answered in time, by its simulation. `least` and `most`: the bounds
-    of the size. The goal is kept for the mean of `mean_ms`; a moment may be answered as much as `spare` less.
+    """The parameters from which a pool's size is decided.
 
-    A shrink by half of the pool or more needs `stabilisation_ms` in which fewer would always have done; a smaller one
-    saves less and needs longer, up to six times that. A growth is taken back (a shrink after a growth) no earlier than
-    `hold_ms` after the last one that was. `backlog`: records that a worker may have uncommitted before more workers are
-    wanted for them; 0: no guard. `standby`: workers beyond what the work needs, for a burst that does not wait for a
-    cold start; they serve meanwhile."""
+    Attributes:
+        carries: the load of one worker (machine seconds a second) at which `attainment` of it is answered in time, by
+            simulation.
+        attainment: the goal, kept for the mean load of `mean_ms`.
+        spare: how much less than the goal may be answered in time at a moment.
+        mean_ms: the length of that mean.
+        least, most: the bounds of the size.
+        stabilisation_ms: a shrink by half of the pool or more waits until fewer workers were enough for this long. A
+            smaller shrink saves less and waits longer, up to six times as long.
+        hold_ms: a growth is taken back (a shrink after a growth) at most once in this time.
+        backlog: uncommitted records for each worker above which more workers are wanted; 0: no such rule.
+        standby: workers beyond the need, for a burst that cannot wait for a cold start. They serve like the others.
+    """
 
     carries: float
     attainment: float = 0.96
@@ -130,8 +136,10 @@ class _Mean:
 class DemandScaler:
     """Replyline's own scaler. `in_time` is the simulated curve by which the survivors of a shrink are judged.
 
-    Growth needs only what is known, so it goes on while something is silent. A shrink needs all of it, for a whole
-    window; silent moments count as no part of the window, and what was wanted stands."""
+    Growth needs only known values, so it continues while a gateway or worker is silent. A shrink needs complete values
+    over a whole window. Incomplete moments are not added to the window, and the wanted size does not change because of
+    them.
+    """
 
     sizing: Sizing
     in_time: Curve
@@ -247,14 +255,15 @@ class DemandScaler:
         return _Need(self._known_ms, load, carriers + standby, survivors + standby, waiting)
 
     def _waiting(self, seen: Seen) -> int:
-        """Return the workers that the backlog wants, at most twice those that are there: they are found meanwhile."""
+        """Return the workers that the backlog needs, at most twice the workers found: more are wanted once the new ones
+        are found."""
         records = max(seen.lag, seen.waiting)
         if not self.sizing.backlog or not records:
             return 0
         return min(math.ceil(records / self.sizing.backlog), 2 * max(seen.found or 0, 1))
 
     def _remember(self, need: _Need, seen: Seen) -> None:
-        """Add a moment in which everything is known to the window. Its clock stands while something is silent."""
+        """Add a moment with complete values to the window. The window's clock stops while values are missing."""
         if _silence(seen) is not None:
             self._last_known_unix_ms = None
             return

@@ -1,4 +1,4 @@
-"""The interface of every way to size a pool: what it sees and says, ours and the others' in the simulator alike.
+"""The interface of every way to size a pool: its input and output, the same for ours and the simulator's others.
 Pure."""
 
 import math
@@ -8,15 +8,21 @@ from typing import Final, Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """The knowledge of a pool at a moment. Times in ms; work in machine seconds a second.
+    """What is known of a pool at a moment. Times in ms; work in machine seconds a second.
 
-    `asked`: the work that was asked lately, before admission; None where no gateway has said, which is not zero.
-    `expected`: the work that the forecast's upper quantile expects when a worker that starts now serves; None without
-    one. `found`: workers that report; None where nobody can say. `loading`: of those that were started, how many do
-    not serve yet. `busy`: the share of the found workers' time that was spent computing. `lag`: records that no worker
-    has committed. `waiting`: requests that wait at the workers. `whole`: False where a gateway or a worker that was
-    heard is silent, so that `asked` is the least that it can be. `judged`: requests of the last minute that have ended
-    and had the promise to meet; `in_time`: those that met it."""
+    Attributes:
+        asked: the recently requested work, before admission; None if no gateway has reported, which is not zero.
+        expected: the work that the forecast's upper quantile predicts for when a worker started now would serve; None
+            without a forecast.
+        found: the workers that report; None if that is unknown.
+        loading: the started workers that do not serve yet.
+        busy: the share of the found workers' time that was spent computing.
+        lag: records that no worker has committed.
+        waiting: requests that wait at the workers.
+        whole: False if a gateway or worker that had reported is silent, so that `asked` is a lower bound.
+        judged: requests with a deadline that ended in the last minute.
+        in_time: those of them that met it.
+    """
 
     now_unix_ms: float
     asked: float | None

@@ -1,1 +1,1 @@
-"""A fleet of workers in virtual time, with cold starts and whoever decides how many there are."""
+"""A fleet of workers in virtual time, with cold starts and a scaler that decides their number."""

@@ -48,7 +48,7 @@ class FleetOptions(Struct, frozen=True, kw_only=True):
 
 
 def simulate(options: FleetOptions) -> None:
-    """Replay recorded traffic on a simulated fleet under our scaler, others', and one who knows what comes."""
+    """Replay recorded traffic on a simulated fleet under our scaler, other scalers, and one that knows the future."""
     from ops.measure.runner import progress_bar, write_html, write_json
     from ops.scaling.fleet.curve import LOADS, curve_of
     from ops.scaling.fleet.page import page, table
@@ -89,7 +89,7 @@ def simulate(options: FleetOptions) -> None:
 
 
 def _names(given: list[str] | None) -> tuple[str, ...]:
-    """Return who is compared. Raises `SettingsError`."""
+    """Return the names of the scalers to compare. Raises `SettingsError`."""
     from ops.scaling.fleet.contest import BARS, ENTRIES, SCALERS
 
     for name in given or ():

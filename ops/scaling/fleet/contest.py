@@ -1,4 +1,4 @@
-"""The scalers of a replay by name: their defaults, and what of them is swept. Pure."""
+"""The scalers of a replay by name: their defaults, and the values that are tried for each. Pure."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -32,7 +32,7 @@ _HALVINGS: Final = 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arena:
-    """The parts that the scalers of one replay are made of."""
+    """The parts from which the scalers of one replay are made."""
 
     load: Load
     curve: Curve
@@ -42,9 +42,11 @@ class Arena:
     cold_start_ms: float
 
     def cheapest(self) -> list[int]:
-        """Return the cheapest fleet that keeps the goal over the whole load, at each tick. One more worker is there
-        wherever it answers at least as much in time as a threshold; the highest threshold that keeps the goal counts,
-        for answers gained fall with each worker."""
+        """Return the size, at each tick, of the cheapest fleet that keeps the goal over the whole load.
+
+        A worker is added if it answers at least a threshold more in time. The gain falls with each further worker, so
+        the highest threshold that keeps the goal gives the cheapest fleet.
+        """
         per_s = self.load.per_s
         shares = np.array([in_time_of(self.curve, per_s, np.full(per_s.size, size)) for size in _SIZES])
         gained = np.diff(shares, axis=0) * per_s
@@ -59,7 +61,8 @@ class Arena:
         return found
 
     def _answered(self, shares: Floats, sizes: Ints) -> float:
-        """Return the share in time of a fleet of which nobody is ended who is needed within a cold start."""
+        """Return the share that a fleet answers in time if no worker is ended that is needed again within a cold
+        start."""
         steps = round(self.cold_start_ms / self.load.tick_ms)
         kept = sliding_window_view(np.pad(sizes, (0, steps), mode="edge"), steps + 1).max(axis=1)
         serving = sliding_window_view(np.pad(kept, (steps, 0), mode="edge"), steps + 1).min(axis=1)
@@ -74,7 +77,8 @@ def _sizes(gained: Floats, threshold: float) -> Ints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A scaler by its knob: `default` is its documented one (of ours the goal), `grid` what is tried beside it."""
+    """A scaler with its knob: `default` is the documented value (for ours, the goal), `grid` are the other values to
+    try."""
 
     knob: str
     default: float
@@ -84,12 +88,13 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class _Laws:
-    """The time that the simulated engine takes, for Dynamo's planner."""
+    """The times of the simulated engine, for Dynamo's planner."""
 
     costs: EngineCosts
 
     def first_token_ms(self, running: float, waiting: float) -> float:
-        """Return the time of the prompts before it and its own, each beside a step of those that run."""
+        """Return the time of the waiting prompts and its own. Each takes a prefill and a step of the running
+        requests."""
         return (self.costs.prefill_ms(round(_PROMPT_TOKENS)) + self.token_ms(running)) * (1 + waiting)
 
     def token_ms(self, running: float) -> float:
@@ -140,7 +145,7 @@ SCALERS: Final = (*BARS, *(name for name in ENTRIES if name != STANDBY))
 
 
 def bar(name: str, arena: Arena) -> Scaler:
-    """Return one of `BARS`."""
+    """Return the scaler of this name in `BARS`."""
     if name == "static":
         return Static(workers=arena.workers)
     needed = arena.cheapest()

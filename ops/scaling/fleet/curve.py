@@ -1,7 +1,6 @@
-"""The share that a worker answers in time by how much it is asked: measured by the exact simulator, once for a
-machine's costs.
+"""The share that a worker answers in time at each load: measured by the exact simulator, once for a machine's costs.
 
-The fleet that is measured has four workers that share conversations by their partitions, as any does.
+The measured fleet has four workers that share conversations by their partitions, like any fleet.
 """
 
 import math
@@ -45,7 +44,7 @@ class Curve(Struct, frozen=True, kw_only=True):
     spread: tuple[float, ...]
 
     def at(self, load: float) -> float:
-        """Return the share in time; beyond what was measured, a worker answers no more than at the last load."""
+        """Return the share in time at a load. Beyond the last measured load it is the last share."""
         if load > self.loads[-1]:
             return self.in_time[-1] * self.loads[-1] / load
         return float(np.interp(load, (0.0, *self.loads), (1.0, *self.in_time)))
@@ -56,7 +55,7 @@ class Curve(Struct, frozen=True, kw_only=True):
         return found
 
     def carries(self, goal: float) -> float:
-        """Return the most load at which `goal` is kept. Raises `SettingsError` where none is."""
+        """Return the largest load at which `goal` is kept. Raises `SettingsError` if no load keeps it."""
         if self.in_time[0] < goal:
             raise SettingsError(
                 f"--goal {goal:g}: even a worker with little to do answers {self.in_time[0]:.3f} in time"
@@ -69,7 +68,8 @@ class Curve(Struct, frozen=True, kw_only=True):
 
 
 def curve_of(experiment: Experiment, folder: Path, tell: Callable[[int], None]) -> Curve:
-    """Return the curve: as it was kept in `folder`, or measured now. `tell` hears how many loads are done."""
+    """Return the curve, from `folder` if it is stored there, or measured now. `tell` is called with the number of loads
+    done."""
     of = (_REVISION, LOADS, experiment.costs, experiment.slots, experiment.seed, experiment.settings.worker)
     path = folder / f"load-{sha256(repr(of).encode()).hexdigest()[:16]}.json"
     if path.is_file():

@@ -1,7 +1,7 @@
-"""A fleet in virtual time without its requests: each tick is answered as the measured curve says. Pure.
+"""Simulate a fleet without single requests: each tick's share in time is read from the measured curve. Pure.
 
-It is right where a worker's load lasts longer than its answers' deadlines; `replyline autoscale simulate` plays an hour
-both ways and says how far they are apart.
+The result is right if a worker's load lasts longer than its answers' deadlines. `replyline autoscale simulate`
+simulates an hour in both ways and reports the difference.
 """
 
 import math

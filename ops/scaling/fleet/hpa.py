@@ -1,7 +1,7 @@
-"""Compute the size that a HorizontalPodAutoscaler would ask for: Kubernetes' own arithmetic. Pure.
+"""Compute the size that a HorizontalPodAutoscaler would ask for, with Kubernetes' own arithmetic. Pure.
 
-https://kubernetes.io/docs/concepts/workloads/autoscaling/horizontal-pod-autoscale/ and, where that says less, the code
-of `pkg/controller/podautoscaler`.
+https://kubernetes.io/docs/concepts/workloads/autoscaling/horizontal-pod-autoscale/ and, for details that are missing
+there, the code of `pkg/controller/podautoscaler`.
 """
 
 import math
@@ -29,8 +29,8 @@ DOWN: Final = (Rule("percent", 100),)
 
 
 def of_utilisation(utilisation: float, target: float, *, ready: int, loading: int) -> int:
-    """Return the replicas for a mean utilisation of the `ready` pods. Pods that are `loading` count as idle where more
-    are asked for, and are set aside where fewer are."""
+    """Return the replicas for a mean utilisation of the `ready` pods. Pods that are `loading` count as idle for a
+    scale-up and are ignored for a scale-down."""
     current, ratio = ready + loading, utilisation / target
     pods = current if loading and ratio > 1 else ready
     if loading and ratio > 1:
@@ -43,7 +43,7 @@ def of_utilisation(utilisation: float, target: float, *, ready: int, loading: in
 
 
 def of_average(total: float, target: float, *, replicas: int) -> int:
-    """Return the replicas for an external metric whose value a pod is to be `target`."""
+    """Return the replicas for an external metric with the value `total`, of which each pod should have `target`."""
     if replicas and abs(1 - total / (target * replicas)) <= TOLERANCE:
         return replicas
     return math.ceil(total / target)
@@ -62,8 +62,8 @@ class Behaviour:
     _changes: deque[tuple[float, int]] = field(default_factory=deque)
 
     def follow(self, desired: int, current: int, now_ms: float) -> int:
-        """Return the replicas to ask for now: no fewer than any recommendation of the stabilization window, no more
-        change than the rules allow, within `least` and `most`."""
+        """Return the replicas to ask for now, within `least` and `most`. It is at least the highest recommendation of
+        the stabilization window, and changes no more than the rules allow."""
         self._recommended.append((now_ms, desired))
         while self._recommended[0][0] <= now_ms - self.stabilization_ms and len(self._recommended) > 1:
             self._recommended.popleft()
@@ -81,7 +81,7 @@ class Behaviour:
     def _limit(
         self, rules: Sequence[Rule], current: int, now_ms: float, choose: Callable[[Sequence[int]], int], sign: int
     ) -> int:
-        """Return the furthest size that one of the rules allows, from what there was when its period began."""
+        """Return the largest change that one of the rules allows, from the size when the rule's period began."""
         limits = []
         for rule in rules:
             began = current - sum(change for at, change in self._changes if at > now_ms - rule.period_ms)

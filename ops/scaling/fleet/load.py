@@ -1,9 +1,9 @@
-"""A recorded series as the load of a fleet: how many requests a second there are at each tick. Pure, by a seed.
+"""Use a recorded series as the load of a fleet: the requests a second at each tick. Pure, by a seed.
 
-Scaled so that its busiest minute asks what a given fleet carries: customers are left out or multiplied, their hours are
-not. Between the middles of long bins the rate changes evenly; a bin that was not recorded
-is filled likewise. Within a bin the rate varies from tick to tick as much as the recorded burstiness leaves when only a
-share of the customers is kept; what comes at a rate is a Poisson process.
+The series is scaled so that its busiest minute is the full load of a given fleet: customers are left out or multiplied,
+the times of day stay. The rate changes linearly between the middles of long bins, and across bins that were not
+recorded. Within a bin the rate varies from tick to tick by the recorded burstiness, reduced if only a share of the
+customers is kept. Arrivals at a rate are a Poisson process.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,8 +22,8 @@ from ops.traces.trace import Request
 _MINUTE_S: Final = 60.0
 _THINK_S: Final = 20.0
 _LONG_BIN_S: Final = 300.0
-# The variance of a count by its mean: ServeGen has each client's rate r and variation c in each bin, of all clients it
-# is Σ r·c² / Σ r; the median over the bins. Azure's ten seconds hold their bursts themselves.
+# The variance of a count divided by its mean. ServeGen has each client's rate r and variation c in each bin; for all
+# clients it is Σ r·c² / Σ r, and this is the median over the bins. Azure's bins of ten seconds already show the bursts.
 DISPERSION: Final = {"m-small": 11.2, "m-mid": 63.3, "m-large": 8.2}
 
 Floats = NDArray[np.float64]
@@ -43,13 +43,14 @@ class Load:
         return self.tick_ms * len(self.per_s)
 
     def part(self, start_ms: float, span_ms: float) -> "Load":
-        """Return a stretch of it."""
+        """Return the part of the load from `start_ms` on, `span_ms` long."""
         start, end = round(start_ms / self.tick_ms), round((start_ms + span_ms) / self.tick_ms)
         return Load(name=self.name, tick_ms=self.tick_ms, per_s=self.per_s[start:end])
 
     def requests(self, seed: int, promise: Promise) -> Iterator[tuple[Request, int]]:
-        """Yield each request with a number that stands for its conversation. Of the questions one in so many as a
-        conversation has begins one; the others go on with one of those that asked a think time ago or since."""
+        """Yield each request with its conversation's number. A conversation has `MEAN_QUESTIONS` questions on average,
+        so one in that many begins a conversation. Every other question belongs to a conversation whose last question
+        was within the think time."""
         random = Random(f"fleet/{self.name}/{seed}")  # noqa: S311 - a load, not a secret
         draw, recent, number = shop(promise), list[int](), 0
         for tick, per_s in enumerate(self.per_s.tolist()):
@@ -66,7 +67,7 @@ class Load:
 def scaled(
     name: str, values: Sequence[float | None], bin_s: float, *, peak_per_s: float, tick_s: float, seed: int
 ) -> Load:
-    """Return a series as a load whose busiest minute asks `peak_per_s`."""
+    """Return a series as a load whose busiest minute has a rate of `peak_per_s`."""
     bins = np.array([np.nan if value is None else value for value in values], dtype=np.float64)
     places, known = np.arange(bins.size) + 0.5, ~np.isnan(bins)
     ends = (np.arange(round(bins.size * bin_s / tick_s)) + 0.5) * tick_s / bin_s
@@ -78,13 +79,13 @@ def scaled(
     factor = peak_per_s / float(np.convolve(ticks, np.ones(width) / width, "valid").max())
     per_s = ticks * factor
     spare = min(factor, 1.0) * (DISPERSION.get(name, 1.0) - 1.0)
-    if spare > 0:  # a gamma rate of this variance, beside the Poisson process's own
+    if spare > 0:  # a gamma rate with this variance, added to that of the Poisson process
         shape = np.maximum(per_s * tick_s / spare, 1e-9)
         per_s = np.random.default_rng(seed).gamma(shape) * spare / tick_s
     return Load(name=name, tick_ms=tick_s * 1_000, per_s=per_s)
 
 
 def shares(num_partitions: int, workers: int) -> tuple[float, ...]:
-    """Return the share of all conversations that each worker has: partitions are whole."""
+    """Return each worker's share of all conversations. A worker has whole partitions."""
     each, more = divmod(num_partitions, workers)
     return tuple((each + (number < more)) / num_partitions for number in range(workers))

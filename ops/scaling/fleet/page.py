@@ -1,4 +1,4 @@
-"""The rows of a replay as a table, and as a page with the course of each policy. Pure."""
+"""The rows of a replay as a table, and as a page with a plot of each policy over time. Pure."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -71,7 +71,7 @@ def _plots(runs: Sequence[Told]) -> list[Plot]:
 
 
 def _shares(one: Told) -> Floats:
-    """Return the share in time of the ticks around each, so many as a point of the plot stands for."""
+    """Return the share in time at each tick, averaged over as many ticks as one point of the plot has."""
     width = max(1, len(one.played.asked) // _BINS)
     asked, in_time = (np.convolve(values, np.ones(width), "same") for values in (one.played.asked, one.played.in_time))
     shares: Floats = np.where(asked > 0, in_time / np.maximum(asked, 1e-9), 1.0)

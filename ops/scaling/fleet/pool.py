@@ -1,4 +1,4 @@
-"""Start and end the machines of a pool as its scaler wants it, and count what they cost. Pure."""
+"""Start and end the machines of a pool as its scaler decides, and compute their cost. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -7,8 +7,8 @@ from itertools import count, pairwise
 
 @dataclass(slots=True, kw_only=True)
 class Machine:
-    """A worker from its start, which is when it begins to cost; it serves from `serves_ms`. One that leaves takes
-    nothing more, and costs until `ended_ms`, when its last answer has ended."""
+    """A worker's machine. It costs from its start, and serves from `serves_ms`. A machine that leaves takes no more
+    requests, and costs until its last answer has ended, at `ended_ms`."""
 
     name: str
     started_ms: float
@@ -45,8 +45,8 @@ class Pool:
         return sum(each.serves_ms <= now_ms for each in self.kept)
 
     def resize(self, size: int, now_ms: float) -> tuple[list[Machine], list[Machine]]:
-        """Start or end machines until `size` are kept; return those that start and those that leave. As Kubernetes
-        does: those that do not serve yet leave first, then the youngest."""
+        """Start or end machines until `size` are kept; return those that start and those that leave. As in Kubernetes,
+        machines that do not serve yet leave first, then the youngest."""
         kept = self.kept
         if size != len(kept):
             self.changes.append((now_ms, size))
@@ -61,13 +61,13 @@ class Pool:
         return started, leaving
 
     def end(self, machine: Machine, now_ms: float) -> None:
-        """End a machine that has nothing left to do."""
+        """End a machine that has no open request."""
         machine.ended_ms = now_ms
         self.gone_ms += machine.costs_ms(now_ms)
         self.machines.remove(machine)
 
     def cost_ms(self, now_ms: float) -> float:
-        """Return what all machines have cost until now, in machine time."""
+        """Return the machine time that all machines have used up to `now_ms`."""
         return self.gone_ms + sum(each.costs_ms(now_ms) for each in self.machines)
 
     def _new(self, now_ms: float, serves_ms: float) -> Machine:
@@ -75,7 +75,7 @@ class Pool:
 
 
 def taken_back(changes: list[tuple[float, int]]) -> list[float]:
-    """Return when a growth was taken back: the shrinks that follow one."""
+    """Return the times of the shrinks that follow a growth: each takes a growth back."""
     times, grew = [], False
     for (_, before), (at, size) in pairwise(changes):
         if size < before and grew:

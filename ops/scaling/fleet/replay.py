@@ -1,4 +1,4 @@
-"""Play recorded series under each scaler, and hold them to each other. Pure but for the curve's folder."""
+"""Replay recorded series under each scaler and compare the results. Pure, except for the curve's folder."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,11 +30,24 @@ Point = tuple[float, float]
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """A scaler on a trace. `answered`: the share that the model answered in time. `setting`: of its knob; `tuned` where
-    the cheapest of a grid that keeps the goal stands there, or, where none does, the one that answers most. `of_static`
-    and `of_clairvoyant` are its worker-hours by theirs, `answers_of_clairvoyant` its answers by theirs.
-    `saved`: of its worker-hours, what ours would have saved at the same `answered`; None where ours was not swept that
-    far. `taken_back`: growths that a shrink followed, an hour; a shorter trace counts as one."""
+    """A scaler's result on a trace.
+
+    Attributes:
+        trace: the trace's name.
+        cold_start_s: how long a worker takes to start.
+        scaler: the scaler's name.
+        setting: the value of its knob.
+        tuned: the value is the cheapest of a grid that keeps the goal; if no value keeps it, the one that answers most.
+        exact: each request was simulated.
+        answered: the share that the model answered in time.
+        worker_hours: the cost.
+        of_static: its worker-hours divided by those of the static fleet.
+        of_clairvoyant: its worker-hours divided by those of the scaler that knows the future.
+        answers_of_clairvoyant: its answers in time divided by those of the scaler that knows the future.
+        taken_back: growths followed by a shrink, per hour; a trace of less than an hour counts as one hour.
+        saved: the share of its worker-hours that ours would save at the same `answered`; None if ours was not tried
+            that far.
+    """
 
     trace: str
     cold_start_s: float
@@ -53,7 +66,7 @@ class Row(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """A row, and the course of its run for a plot."""
+    """A row, and its run over time for a plot."""
 
     row: Row
     load: Load
@@ -62,7 +75,8 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class _Scoring:
-    """Holds each run on a trace to the bars', and to our scaler's worker-hours at the same share of answers."""
+    """Compares each run on a trace with the bars' runs, and with our scaler's worker-hours at the same share of
+    answers."""
 
     trace: str
     cold_start_s: float
@@ -94,7 +108,7 @@ class _Scoring:
 
 @dataclass(slots=True, kw_only=True)
 class Replay:
-    """`rows` plays a series under the scalers of these names, by the curve or, where `exact`, request by request."""
+    """`rows` replays a series under the scalers of these names, with the curve or, if `exact`, request by request."""
 
     experiment: Experiment
     curve: Curve
@@ -108,7 +122,8 @@ class Replay:
     _num: int = field(default=0, init=False)
 
     def load(self, series: Series) -> Load:
-        """Return the series, its busiest minute what the workers carry; of `hours` only those around it."""
+        """Return the series as a load whose busiest minute is the workers' capacity. With `hours`, only the hours
+        around that minute are kept."""
         long = min(series.bin_s * len(series.values), (self.hours or math.inf) * 3_600) > _LONG_S
         load = scaled(
             series.name,
@@ -150,7 +165,7 @@ class Replay:
                 yield scoring.told(played, name, f"{entry.knob} {setting:g}", tuned=True)
 
     def play(self, arena: Arena, scaler: Scaler) -> Played:
-        """Play a load once; all but a fixed fleet begin with what carries its first minutes."""
+        """Simulate a load once. Every fleet but a fixed one begins with the size that its first minutes need."""
         cold_ms = arena.cold_start_ms
         watch = Watch(
             work_s=1 / self.curve.per_s,
@@ -169,7 +184,7 @@ class Replay:
         ).run()
 
     def _first_size(self, load: Load) -> int:
-        """Return the workers that carry the first minutes."""
+        """Return the number of workers that the first minutes need."""
         first = load.per_s[: max(1, round(_FIRST_MS / load.tick_ms))]
         return max(1, math.ceil(float(first.mean()) / self.curve.per_s / self.curve.carries(self.goal)))
 
@@ -182,7 +197,7 @@ class Replay:
         return max(tried, key=lambda each: each[1].attainment)
 
     def _frontier(self, arena: Arena, name: str) -> list[Point]:
-        """Return a scaler's worker-hours by the share that it answers, over its grid."""
+        """Return a scaler's worker-hours and share of answers for each value of its grid."""
         if self.exact:
             return []
         entry = ENTRIES[name]

@@ -1,7 +1,7 @@
-"""The scalers that ours is compared with, each with its own documented defaults. Pure.
+"""The scalers that ours is compared with, each with its documented defaults. Pure.
 
-They see what they would see of the product: KEDA the records that no worker has committed, a HorizontalPodAutoscaler
-how busy the workers are, Dynamo's planner what runs and waits at them.
+Each sees what it would see of the product: KEDA the records that no worker has committed, a HorizontalPodAutoscaler the
+workers' utilisation, Dynamo's planner the requests that run and wait at them.
 """
 
 import math
@@ -17,7 +17,7 @@ _SENSITIVITY: Final = 0.8
 
 @dataclass(slots=True, kw_only=True)
 class Static:
-    """A fleet of as many workers all the time."""
+    """A fleet of constant size."""
 
     workers: int
     name: str = "static"
@@ -29,7 +29,8 @@ class Static:
 
 @dataclass(slots=True, kw_only=True)
 class KedaOnLag:
-    """KEDA's Kafka scaler: the lag of all partitions, `lagThreshold` of it a worker, asked for by an autoscaler."""
+    """KEDA's Kafka scaler: an autoscaler that asks for one worker for each `lagThreshold` records of lag in all
+    partitions."""
 
     behaviour: Behaviour
     lag_threshold: float = 10.0
@@ -46,7 +47,7 @@ class KedaOnLag:
 
 @dataclass(slots=True, kw_only=True)
 class HpaOnBusy:
-    """A HorizontalPodAutoscaler on utilisation; 0.8 is its default where none is given."""
+    """A HorizontalPodAutoscaler on utilisation, with a default target of 0.8."""
 
     behaviour: Behaviour
     target: float = 0.8
@@ -61,8 +62,8 @@ class HpaOnBusy:
 
 
 class Latencies(Protocol):
-    """The times that a worker takes by the state that it is in: Dynamo's planner fits both by regression, here they are
-    the laws of the simulated engine, which is more than it would know."""
+    """A worker's latencies as functions of its load. Dynamo's planner fits both by regression; here they are the exact
+    laws of the simulated engine, which is an advantage for it."""
 
     def first_token_ms(self, running: float, waiting: float) -> float:
         """Return the time to the first token of a request that comes now."""
@@ -73,9 +74,9 @@ class Latencies(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class DynamoReactive:
-    """Dynamo's load-based planner (`load_scaling.py`, aggregated workers): every 5 s one worker more where either
-    latency is above its target, one fewer where both would be kept, by a share of `_SENSITIVITY`, with N/(N-1) of the
-    load. While a worker loads it only looks. All workers are taken to be alike."""
+    """Dynamo's load-based planner (`load_scaling.py`, aggregated workers). Every 5 s it adds a worker if either latency
+    is above its target. It removes one if both targets would be kept, by a margin of `_SENSITIVITY`, at N/(N-1) of the
+    load. It does nothing while a worker loads, and treats all workers as equal."""
 
     latencies: Latencies
     first_token_ms: float
@@ -110,8 +111,8 @@ class DynamoReactive:
 
 @dataclass(slots=True, kw_only=True)
 class Clairvoyant:
-    """The cheapest fleet by one who knows the load: `needed(t)` workers keep the goal at `t`. One that is needed again
-    before another could be started stays."""
+    """The cheapest fleet of a scaler that knows the future load: `needed(t)` workers keep the goal at `t`. A worker
+    that is needed again before another could be started is kept."""
 
     needed: Callable[[float], int]
     cold_start_ms: float

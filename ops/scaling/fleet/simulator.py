@@ -1,8 +1,8 @@
-"""A fleet in virtual time: each worker's own scheduler, one admission before all of them, and a scaler.
+"""A fleet in virtual time: each worker's own scheduler, one admission in front of all of them, and a scaler.
 
 Conversations are hashed to partitions, and the group's own assignment gives partitions to workers. A join or a leave
-takes no time here; one that leaves is given nothing more and finishes what it has. The fallback answers what admission
-turns away, and what no worker is there for.
+takes no time here; a worker that leaves gets no more requests and finishes those it has. The fallback answers requests
+that admission rejects or that no worker can take.
 """
 
 import heapq
@@ -122,7 +122,7 @@ class FleetSimulator:
     # --- the fleet's size
 
     def _look(self, now_ms: float) -> None:
-        """Report for those that have nothing to do, and ask the scaler where it is due."""
+        """Send the reports of idle workers, and call the scaler if it is due."""
         for worker in list(self._workers.values()):
             if worker.step is None:
                 self._begin(worker, now_ms)
@@ -182,7 +182,7 @@ class FleetSimulator:
             self.pool.end(worker.machine, now_ms)
 
     def _assign(self, now_ms: float) -> None:
-        """Share the partitions out anew, as the group does."""
+        """Assign the partitions to the workers again, as the group does."""
         self._round += 1
         members = {name: worker.member for name, worker in self._workers.items()}
         self._readers = {}

@@ -1,4 +1,4 @@
-"""See of a fleet what its scaler sees: sums over the last minute, a forecast of each minute. Pure."""
+"""Measure what a fleet's scaler sees: sums over the last minute, and a forecast of each minute. Pure."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -13,8 +13,9 @@ _BUSY_MS: Final = 15_000.0  # as often as a metrics server asks
 
 @dataclass(frozen=True, slots=True)
 class Workers:
-    """The workers at a moment: how many serve and how many load; of all that serve together how many requests run and
-    wait, and how long they have computed since the last moment, and how many requests they answered in time."""
+    """The workers' state at a moment: how many serve and how many load; the number of requests that run and wait at all
+    serving workers; and since the last moment the time that these have computed and the requests that they answered in
+    time."""
 
     serving: int
     loading: int
@@ -26,8 +27,8 @@ class Workers:
 
 @dataclass(slots=True, kw_only=True)
 class Watch:
-    """`work_s` is the machine time of a request. `forecaster` is told each minute's mean and asked for the bound that
-    it keeps with `quantile` probability, `steps` minutes ahead."""
+    """Computes a fleet's `Seen`. `work_s` is the machine time of a request. `forecaster` gets each minute's mean, and
+    returns the bound that is kept with `quantile` probability, `steps` minutes ahead."""
 
     work_s: float
     forecaster: Forecaster | None = None
@@ -41,7 +42,7 @@ class Watch:
     _minute: int = 0
 
     def see(self, now_ms: float, requests: float, workers: Workers) -> Seen:
-        """Take what came, and what the workers did, since the last moment; return what is seen now."""
+        """Add the arrivals and the workers' results since the last moment; return what the scaler sees now."""
         elapsed_ms = now_ms - (self._asked[-1][0] if self._asked else 0.0)
         self._asked.append((now_ms, requests, workers.in_time))
         self._sum += requests
@@ -70,7 +71,7 @@ class Watch:
         )
 
     def _burst(self, now_ms: float) -> tuple[float, float]:
-        """Return the requests a second of the last seconds, and how many they were."""
+        """Return the rate of requests in the last seconds, and their number."""
         requests, at = 0.0, 0.0
         for at, came, _ in reversed(self._asked):
             if at <= now_ms - BURST_MS:

@@ -1,4 +1,4 @@
-"""`replyline forecast`: what each model would have expected of a recorded series, beside what came."""
+"""`replyline forecast`: compare each model's forecasts of a recorded series with the recorded values."""
 
 from typing import Annotated
 
@@ -28,10 +28,10 @@ class ForecastOptions(Struct, frozen=True, kw_only=True):
 
 
 def forecast(options: ForecastOptions) -> None:
-    """Hold every forecast to what came in recorded series, each bin forecast from those before it alone.
+    """Compare every forecast with the values of recorded series. Each bin is forecast from the bins before it alone.
 
-    A model is the default only where it leaves at least 5 % less unserved, at equal cost, than the last value and
-    damped smoothing do in most rows, ten minutes ahead or more.
+    A model is the default only if it leaves at least 5 % less unserved, at equal cost, than the last value and damped
+    smoothing do in most rows, ten minutes ahead or more.
     """
     from time import process_time
 

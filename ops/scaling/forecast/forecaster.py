@@ -1,17 +1,17 @@
-"""The questions that every forecast is asked: how much will be asked then, and how much with a given probability at
-most. Pure."""
+"""The interface of every forecast: the expected value, and the value that is not exceeded with a given probability.
+Pure."""
 
 from typing import Protocol
 
 
 class Forecaster(Protocol):
-    """Forecasts one series of equally long bins. It is told each bin as it ends, in order, and learns online: `upper`
-    is calibrated by how far the forecasts before were off. All are NaN until a value was observed."""
+    """Forecasts one series of equally long bins. It gets each bin as it ends, in order, and learns online: `upper` is
+    calibrated by the errors of earlier forecasts. All results are NaN before the first value."""
 
     name: str
 
     def observe(self, value: float) -> None:
-        """Take the next bin's value; NaN where it was not recorded, which is never learned."""
+        """Add the next bin's value. NaN means that it was not recorded; nothing is learned from it."""
 
     def expected(self, steps: int) -> float:
         """Return the value expected of the bin `steps` after the last one."""

@@ -1,6 +1,8 @@
-"""The LSTM that others forecast by, held to the same rule: quantiles by pinball loss, trained anew on the past alone.
+"""An LSTM, which other projects use for forecasts, under the same rule: quantiles by pinball loss, trained again and
+again on past values alone.
 
-It is measured (`replyline forecast`), not served: `make` of models.py does not know it. Needs the extra `torch`."""
+It is only measured (`replyline forecast`): `make` of models.py does not offer it. Needs the extra `torch`.
+"""
 
 from functools import partial
 from typing import Any, Final
@@ -51,7 +53,8 @@ def _torch() -> Any:
 
 
 def _fit(rows: Vector, targets: Vector, quantile: float, seed: int) -> Predict:
-    """Train on all rows: the last differences go through the LSTM, the other features beside it."""
+    """Train on all rows. The last differences are the LSTM's input; the layers after it get its output and the other
+    features."""
     torch = _torch()
     torch.manual_seed(seed)
     mean, scale = rows.mean(axis=0), rows.std(axis=0) + 1e-6

@@ -18,8 +18,7 @@ DEFAULT: Final = "conditional"
 
 
 def make(name: str = DEFAULT, *, bin_s: float = 60.0) -> Forecaster:
-    """Return a new forecaster of bins of `bin_s` seconds. Raises `SettingsError` for a name that is none of
-    `MODELS`."""
+    """Return a new forecaster of bins of `bin_s` seconds. Raises `SettingsError` if `MODELS` does not have the name."""
     match name:
         case "last":
             return Calibrated(name, LastValue)

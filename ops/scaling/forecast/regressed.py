@@ -1,4 +1,4 @@
-"""Forecasts by regression of the expected value or of the quantile itself, fitted anew as the past grows. Pure."""
+"""Forecasts by regression of the expected value or of the quantile itself, fitted again at intervals. Pure."""
 
 from collections.abc import Callable, Sequence
 from math import nan
@@ -18,9 +18,9 @@ _CALIBRATED_ON: Final = 288
 
 
 class Regressed:
-    """Fits a regression for each distance and quantile that it was asked for, anew after every `every` bins. `fits`
-    makes the fit of a quantile. The bound is calibrated by the fitted quantile's own misses; until there are enough
-    rows, damped smoothing answers."""
+    """Fits a regression for each requested distance and quantile, and again after every `every` bins. `fits` fits a
+    quantile. The bound is calibrated by the errors of the fitted quantile. Before there are enough rows, damped
+    smoothing is used."""
 
     def __init__(
         self, name: str, fits: Callable[[float], Fit], *, bin_s: float, every: int, lags: Sequence[int] = LAGS
@@ -56,8 +56,8 @@ class Regressed:
 
 
 class _Fitted:
-    """One quantile, one distance: the fit of now and the bound over it. It begins with the past's last third, so that
-    the bound has seen misses of fits that did not know them."""
+    """The current fit of one quantile at one distance, and its bound. It begins with the last third of the past, so the
+    bound's first errors come from fits that did not know these bins."""
 
     def __init__(self, fit: Fit, steps: int, quantile: float, every: int, past: Past) -> None:
         self._fit = fit
@@ -72,7 +72,7 @@ class _Fitted:
             self.take(past, at)
 
     def take(self, past: Past, at: int) -> None:
-        """Learn from the bin `at`, and promise for the one `steps` later."""
+        """Learn from the bin `at`, and forecast the one `steps` later."""
         self.bound.settle(past.values[at])
         if self._age >= self._every:
             self._refit(past, at % len(past.rows) + 1)

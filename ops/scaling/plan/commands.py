@@ -1,4 +1,4 @@
-"""`replyline plan`: from measured costs, a forecast and the deadlines to how many of everything."""
+"""`replyline plan`: compute the size of each part of a system from measured costs, a forecast and the deadlines."""
 
 from typing import Annotated, Final, Literal
 
@@ -14,8 +14,8 @@ _NUM_LOOKS: Final = 7
 
 
 class PlanOptions(Struct, frozen=True, kw_only=True):
-    """`chats` that think `think_s` between questions, or `rate` questions a second; at the peak `surge` times that.
-    Prices are in whatever currency."""
+    """The forecast: `chats` whose customers think for `think_s` between questions, or `rate` questions a second; at the
+    peak `surge` times that. Prices are in any one currency."""
 
     chats: Annotated[int | None, typer.Option(min=1, max=100_000_000, help="customers who chat at the same time")] = (
         None
@@ -55,7 +55,7 @@ class PlanOptions(Struct, frozen=True, kw_only=True):
 def plan(options: PlanOptions) -> None:
     """Say how many workers, partitions, gateways and brokers, and how much Redis, a forecast needs.
 
-    What a worker carries is simulated with the scheduler and the admission that serve; formulas stand beside it.
+    The rate of one worker is simulated with the product's scheduler and admission; formulas are shown for comparison.
     """
     from ops.measure.runner import progress_bar, write_json
     from ops.scaling.plan.forecast import TIMES, make_plan

@@ -1,4 +1,5 @@
-"""Turn a forecast into a plan. Pure but for the model's manifest, which says what a conversation's KV takes."""
+"""Turn a forecast into a plan. Pure, except for the model's manifest, from which the size of a conversation's KV is
+read."""
 
 import math
 from collections.abc import Callable
@@ -22,7 +23,7 @@ _WAITING_SHARE = 0.95
 def make_plan(
     forecast: PlanOptions, experiment: Experiment, settings: Settings, tell: Callable[[int], None]
 ) -> tuple[Result, Mix]:
-    """Make a plan. Raises `SettingsError` where the goal cannot be reached at any rate."""
+    """Make a plan. Raises `SettingsError` if the goal cannot be reached at any rate."""
     mix = mix_of(forecast.mix, experiment)
     worker, points = largest_rate(forecast.mix, mix, experiment, forecast.attainment, tell)
     demand = _demand(forecast, mix, settings)
@@ -67,7 +68,8 @@ def _sizing(forecast: PlanOptions, demand: Demand, mix: Mix, worker_per_s: float
 
 
 def _what_if(times: float, then: Plan, workers: int, demand: Demand, mix: Mix, experiment: Experiment) -> WhatIf:
-    """Return what `times` the peak would take, and what the planned workers would then answer."""
+    """Return what `times` the peak would need, and the share that the planned workers would answer in time at that
+    load."""
     (kind,), per_s = experiment.traces, demand.per_s * times
     load = min(per_s / workers / mix.capacity_per_s, _HEAVIEST_LOAD)
     return WhatIf(

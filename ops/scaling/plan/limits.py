@@ -1,4 +1,4 @@
-"""Say what has to be changed first as a system grows: the settings' limits, by the workers that reach them. Pure."""
+"""Find the settings' limits that a growing system reaches first, by its number of workers. Pure."""
 
 from collections.abc import Callable
 from typing import Final
@@ -13,8 +13,8 @@ MOST_CONNECTIONS: Final = 100_000
 
 
 class Limit(Struct, frozen=True, kw_only=True):
-    """A limit of the settings. `workers`, `per_s` and `chats` are the largest that it carries; None: more than was
-    looked at. `remedy` moves it."""
+    """A limit of the settings. `workers`, `per_s` and `chats` are the largest values that it allows; None: more than
+    the largest that was tried. `remedy` is what raises the limit."""
 
     what: str
     workers: int | None
@@ -24,7 +24,7 @@ class Limit(Struct, frozen=True, kw_only=True):
 
 
 class Size(Struct, frozen=True, kw_only=True):
-    """A system of a number of workers, and what it needs beside them."""
+    """A system with this number of workers, and the other parts that it needs."""
 
     workers: int
     per_s: float
@@ -39,7 +39,7 @@ Sized = Callable[[float], tuple[Plan, int]]
 
 
 def curve(sized: Sized, per_s_of_one: float, counts: tuple[int, ...]) -> list[Size]:
-    """Return the sizes of systems of so many workers, each of which is asked `per_s_of_one`."""
+    """Return the sizes of systems with these numbers of workers, each with a load of `per_s_of_one`."""
     rows: list[Size] = []
     for workers in counts:
         plan, chats = sized(workers * per_s_of_one)
@@ -57,7 +57,7 @@ def curve(sized: Sized, per_s_of_one: float, counts: tuple[int, ...]) -> list[Si
 
 
 def limits(sized: Sized, per_s_of_one: float, settings: Settings) -> list[Limit]:
-    """Return the limits of the settings, the one that is reached first at the head."""
+    """Return the limits of the settings, the one that is reached first at the beginning."""
     kafka = settings.kafka
     found = [
         _limit(

@@ -1,4 +1,4 @@
-"""Queueing theory's answers to the same question, beside the simulation. Pure.
+"""Formulas of queueing theory, to compare with the simulation. Pure.
 
 Little: J. D. C. Little, 1961. Response time law of closed systems: Denning and Buzen, 1978. Waiting in M/G/k: Erlang C
 with the correction of Lee and Longton, 1959.
@@ -8,21 +8,23 @@ import math
 
 
 def asked_per_s(chats: int, think_s: float, answer_s: float) -> float:
-    """λ = (N/T) · 1/(1 + ρ) with ρ = R/T: of N customers each thinks T seconds, asks, and waits R for the answer.
+    """Return the rate of questions: λ = (N/T) · 1/(1 + ρ) with ρ = R/T. Each of N customers thinks for T seconds, asks,
+    and waits R for the answer.
 
-    It misleads where answers get slower under the very load that it reckons with: R is a result, not a given; and where
-    customers come all at once, for it is an average.
+    The result is wrong if R grows with the load, since R is given here, and if customers come together, since it is an
+    average.
     """
     return chats / think_s / (1.0 + answer_s / think_s)
 
 
 def in_system(per_s: float, residence_s: float) -> float:
-    """Little's law: how many are being answered at any moment."""
+    """Return the mean number of questions being answered, by Little's law."""
     return per_s * residence_s
 
 
 def erlang_c(servers: int, offered: float) -> float:
-    """Return the share of arrivals that wait, of `offered` = λ·S erlangs (< `servers`) at so many servers."""
+    """Return the share of arrivals that wait, with this number of servers and `offered` = λ·S erlangs, which is less
+    than `servers`."""
     if offered >= servers:
         return 1.0
     blocked = 1.0
@@ -32,9 +34,14 @@ def erlang_c(servers: int, offered: float) -> float:
 
 
 def wait_s(servers: int, per_s: float, service_s: float, variation: float, share: float) -> float:
-    """Return what `share` of all arrivals wait at most, in M/G/k; infinite where more comes than can be served.
+    """Return the wait that `share` of all arrivals do not exceed, in M/G/k; infinite if arrivals exceed the capacity.
 
-    `variation` is the standard deviation of a service's time as a share of its mean.
+    Args:
+        servers: the number of servers.
+        per_s: arrivals a second.
+        service_s: the mean service time.
+        variation: the standard deviation of the service time, as a share of its mean.
+        share: the share of arrivals.
     """
     offered = per_s * service_s
     if offered >= servers:

@@ -9,8 +9,8 @@ from ops.scaling.plan.worker_rate import Mix, Point
 
 
 class WhatIf(Struct, frozen=True, kw_only=True):
-    """At `times` the peak: what it would take; and the share that the planned workers would then answer in time, the
-    rest having the fallback at once."""
+    """What `times` the peak would need, and the share that the planned workers would answer in time at that load. All
+    other questions would get the fallback immediately."""
 
     times: float
     per_s: float
@@ -20,8 +20,8 @@ class WhatIf(Struct, frozen=True, kw_only=True):
 
 
 class Formulas(Struct, frozen=True, kw_only=True):
-    """Beside the simulation. `open_workers`: M/G/k with slots as servers. `chats_per_s`: the closed system's law, where
-    chats were given."""
+    """The results of formulas, to compare with the simulation. `open_workers`: M/G/k with slots as servers.
+    `chats_per_s`: the law of closed systems, if chats were given."""
 
     open_workers: int
     busy_slots: float

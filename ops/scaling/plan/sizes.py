@@ -1,4 +1,4 @@
-"""Compute what a rate of questions needs of each part. Pure; a measured number names its source."""
+"""Compute how much of each part a rate of questions needs. Pure; a measured number names its source."""
 
 import math
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Demand(Struct, frozen=True, kw_only=True):
 
 
 class Prices(Struct, frozen=True, kw_only=True):
-    """An hour of each, in whatever currency; None: not asked for."""
+    """The price of an hour of each part, in any one currency; None: not given."""
 
     worker: float | None = None
     gateway: float | None = None
@@ -38,8 +38,8 @@ class Prices(Struct, frozen=True, kw_only=True):
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """`partitions` of each request topic. `redis_mib` None: no prepared model says what a conversation takes. The rates
-    are those that it is sized for: the peak's, and what is kept free."""
+    """The planned number of each part. `partitions` are those of each request topic. `redis_mib`: None without a
+    prepared model, which says how much a conversation needs. The rates include the headroom."""
 
     workers: int
     partitions: int
@@ -55,8 +55,8 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizing:
-    """`demand` is the forecast's. `worker_per_s`: what one worker carries. `headroom`: the share of it all that is free
-    at the peak. `session_bytes`: what a conversation takes in Redis; None: not known."""
+    """The inputs of a plan. `worker_per_s`: the rate of one worker. `headroom`: the share of all capacity that is free
+    at the peak. `session_bytes`: the size of a conversation in Redis; None: not known."""
 
     demand: Demand
     mix: Mix
@@ -68,17 +68,17 @@ class Sizing:
     prices: Prices
 
     def at(self, per_s: float) -> tuple[Plan, int]:
-        """Return the plan for so many questions a second, and the customers who are connected then."""
+        """Return the plan for this rate of questions, and the number of customers connected at that rate."""
         times = per_s / self.demand.per_s
         return self.plan(times), round(self.demand.chats * times)
 
     def plan(self, times: float = 1.0) -> Plan:
-        """Return how many of each part so many times the demand needs."""
+        """Return how many of each part `times` the demand needs."""
         mix, sized_for = self.mix, 1.0 / (1.0 - self.headroom)
         chats = round(self.demand.chats * times)
         per_s = self.demand.per_s * times * sized_for
         workers = max(1, math.ceil(per_s / self.worker_per_s - 1e-9))
-        # Text between an answer's first and last is told together once an interval.
+        # The text between an answer's first and last delta is sent once an interval.
         deltas_per_s = per_s * min(mix.output_tokens, 2 + 1_000 * mix.service_s / max(self.reply_interval_ms, 1.0))
         gateways = max(
             math.ceil((deltas_per_s * _CPU_S_PER_DELTA + per_s * _CPU_S_PER_REQUEST) / _CORE),

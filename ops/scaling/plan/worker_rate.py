@@ -1,4 +1,4 @@
-"""Find the rate that one worker carries: by simulating it, with the scheduler and the gateway's admission that serve.
+"""Find the rate that one worker can serve by simulating it, with the product's scheduler and gateway admission.
 Pure."""
 
 from collections.abc import Callable
@@ -75,7 +75,18 @@ def largest_rate(
     kind: str, mix: Mix, experiment: Experiment, goal: float, tell: Callable[[int], None]
 ) -> tuple[Point, list[Point]]:
     """Return the largest rate at which `goal` of all requests are answered in time, within 2 % of capacity, and every
-    point that was looked at. Raises `SettingsError` where no rate is small enough."""
+    point that was tried.
+
+    Args:
+        kind: the kind of traffic.
+        mix: the average request.
+        experiment: the simulation's costs and settings.
+        goal: the share to answer in time.
+        tell: called with the number of points done.
+
+    Raises:
+        SettingsError: no rate is small enough.
+    """
     seen: list[Point] = []
 
     def look(load: float) -> Point:
