@@ -58,8 +58,8 @@ _LOOK_S: Final = 30.0
 class Copies:
     """Watch the replication and settings of topics, for `/ready`.
 
-    `weak` says which topic has too few replicas and what to type; it is None if all have enough or it is not known yet.
-    Wrong topic settings are only logged.
+    `weak` says which topic has too few replicas and what to type. It has no value if all have enough, or before it is
+    known. Wrong topic settings are only logged.
     """
 
     def __init__(self, producer: Producer, settings: KafkaSettings, lane: Lane = CHAMPION) -> None:

@@ -169,7 +169,7 @@ class Producer:
         return partition_of(key, num_partitions) if num_partitions else None
 
     def known_partitions(self, topic: str) -> int:
-        """Return the topic's number of partitions in the newest metadata; 0 if there is none.
+        """Return the topic's number of partitions in the newest metadata; 0 if the metadata does not have the topic.
 
         This reads aiokafka's private dict, since the public method builds a set at each call.
         """

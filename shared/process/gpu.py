@@ -18,9 +18,8 @@ _SHORT: Final = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """The current state of a GPU or MIG slice. `name` is its UUID. A value is None if the device does not report it (a
-    GPU divided by MIG has no utilisation).
-    """
+    """The current state of a GPU or MIG slice. `name` is its UUID. Values that the device does not report are None (a
+    GPU divided by MIG has no utilisation)."""
 
     name: str
     memory_total_bytes: int

@@ -86,7 +86,7 @@ _HARDWARE_S: Final = _HARDWARE_EVERY * _SLEEP_S
 
 @dataclass(slots=True)
 class Vitals:
-    """Periodic measurements of one process. `gpus` is None if it uses no GPU."""
+    """Periodic measurements of one process. `gpus`: None for a process without a GPU."""
 
     gpus: Gpus | None = None
     _counted_cpu_s: dict[str, float] = field(default_factory=dict)

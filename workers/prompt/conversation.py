@@ -248,7 +248,7 @@ class PromptBuilder:
         return parts
 
     def _shops_words(self, opening: Ids, entries: Entries) -> Ids:
-        """Return the shop's text as a system message; empty if there is none."""
+        """Return the shop's text as a system message; empty if the shop has no text."""
         message = list(opening)
         for entry in entries:
             message += self._entry(entry, bool(message))

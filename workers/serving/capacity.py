@@ -57,10 +57,16 @@ def worker_name(instance_id: str = "", device: str = "", *, pid: int | None = No
 
 @dataclass(slots=True, kw_only=True)
 class CapacityPublisher:
-    """`outlook` gives the newest one, None as long as there is none; `changed` is set when it is another than before.
-    `revisions` are the loaded versions, the one that serves first, `refused` those that should be. `partitions` are
-    those that are read now; None while a rebalance goes on. `costs` are those of the model that serves. All are the
-    event loop's."""
+    """Publishes the worker's reports. All attributes belong to the event loop.
+
+    Attributes:
+        revisions: returns the loaded versions, the one that serves first.
+        refused: returns the versions that should be loaded and are not.
+        costs: returns the costs of the model that serves.
+        outlook: returns the newest outlook; None before the first.
+        changed: set when the outlook has changed.
+        partitions: returns the partitions that are read now; None during a rebalance.
+    """
 
     producer: Producer
     topics: TopicNames

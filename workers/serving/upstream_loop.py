@@ -195,10 +195,10 @@ class UpstreamLoop:
     async def _next_place(self, job: Job, tried: set[str]) -> str | None:
         """Wait for a place at an upstream, with priority over requests that were never sent.
 
+        After text was shown only the same text can continue it, so upstreams that are unavailable are awaited too.
+
         Returns:
-            None if there is none in time. After text was shown only the same text can continue it, so upstreams that
-            are
-            unavailable are awaited too.
+            The upstream's address; None if no place is free in time.
         """
         self._again += 1
         try:

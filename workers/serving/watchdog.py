@@ -32,7 +32,7 @@ class Watchdog:
         """Watch until cancelled.
 
         Raises:
-            EngineError: the engine hangs. The process then ends within `LEAVE_S`, whatever blocks it.
+            EngineError: the engine hangs. The process then ends within `LEAVE_S`, even if a call blocks it.
         """
         late = False
         try:

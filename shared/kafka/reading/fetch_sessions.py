@@ -28,7 +28,7 @@ class _Session:
     """A session's state at the broker.
 
     Attributes:
-        id: the session's id; 0 if there is none.
+        id: the session's id; 0 without a session.
         epoch: the next request's epoch. At 0 that request names all partitions and replaces the session `id` with a new
             one.
         asked: the partitions that the broker knows from earlier requests.

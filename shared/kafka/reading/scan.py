@@ -24,8 +24,8 @@ async def offsets_since(
 ) -> dict[TopicPartition, int]:
     """Return each partition's offset of the first record with a timestamp at or after `since_unix_ms`.
 
-    It is the partition's end if there is no such record or `since_unix_ms` is None, and its beginning if the broker
-    does not support timestamps (as librdkafka's mock broker).
+    It is the partition's end if there is no such record or no `since_unix_ms`, and its beginning if the broker does not
+    support timestamps (as librdkafka's mock broker).
 
     Raises:
         KafkaError: Kafka does not answer.
