@@ -1,8 +1,9 @@
 """Run the whole system in virtual time, once for each seed: `make world SEEDS=60 SEED=1`.
 
-The first failure shrinks to the fewest decisions that still break the promise. They are written to world.json, and a
-page tells what happened. The last line has the seeds, how many failed, the seeds a second of CPU, and a hash of all
-events: the same code gives the same hash. Status 0: every promise was kept; 1: one was broken; 2: a wrong argument.
+The first plan that fails is reduced to the fewest decisions that still break the promise. The reduced plan is written
+to world.json and a page prints its events. The last line has the seeds, the number of failures, the seeds per second of
+CPU, and a hash of all events: the same code gives the same hash. The exit status is 0 if every promise was kept, 1 if
+one was broken, 2 for a wrong argument.
 """
 
 import argparse
@@ -77,7 +78,8 @@ def main() -> int:
 
 
 def _explain(given: argparse.Namespace, runs: "Runs", first: "Outcome", *others: "Outcome") -> None:
-    """Print a page about the first failure, of the smallest plan that fails so; that is kept to be run again."""
+    """Print a page about the first failure, after reducing its plan to the smallest that fails the same way, and save
+    the reduced plan."""
     name = next(iter(first.broken))
     if not (given.plan or given.no_shrinking):
         small = shrink(first.plan, lambda plan: name in runs.run(plan).broken, _SHRINKING_RUNS)

@@ -1,4 +1,4 @@
-"""What gateways decide of their questions, judged as they do."""
+"""Check the gateways' admission decisions against the same rules that the gateways apply."""
 
 import asyncio
 from typing import Any
@@ -16,7 +16,7 @@ _FEWEST_LATE = 5
 
 
 def watch(oracles: Oracles) -> None:
-    """Judge each decision, and the order in which a conversation's questions are sent."""
+    """Check each admission decision, and the order in which a conversation's questions are sent."""
     decide, enqueue = Admission.decide, RequestPublisher.enqueue
 
     def decided(self: Any, request_id: str, tenant: str, bucket: Any, deadline: Any, **given: Any) -> Any:
@@ -52,8 +52,8 @@ def watch(oracles: Oracles) -> None:
 
 
 def _judge_place(entry: Entry, oracles: Oracles) -> None:
-    """Judge that a question stands where the open ones of its conversation do, at whichever gateway they are. One that
-    was asked at two gateways is open until its end at either: its client was told that."""
+    """Check that a question goes to the partition of its conversation's open questions, at any gateway. A question that
+    was asked at two gateways is open until its end has been sent at either of them."""
     now_s, to = asyncio.get_running_loop().time(), entry.publication.destination
     placed = oracles.placed.setdefault(entry.request.session, [])
     ended = {other.response_id for _, _, other in placed if other.answer.done}
@@ -68,14 +68,14 @@ def _judge_place(entry: Entry, oracles: Oracles) -> None:
 
 
 def _floods(admission: Any, tenant: str) -> bool:
-    """Return whether a tenant has all that the workers compute, and it is enough to fill them."""
+    """Return whether one tenant holds at least all the fleet's slots while every tenant has requests."""
     shares, slots = admission._shares, admission.fleet.slots
     alone = len({*shares._asked_unix_ms, tenant}) < len(TENANTS)
     return bool(slots and not alone and len(shares) >= slots and shares._held[tenant] == len(shares))
 
 
 def judge_breakers(admission: Any, oracles: Oracles) -> None:
-    """A breaker is shut while enough is late."""
+    """Check that no breaker is closed while many words are late."""
     owners = (*admission.fleet._owners.values(), *admission.fleet._known.values())
     for breaker in (admission.breaker, *(owner.breaker for owner in owners)):
         policy = breaker._policy

@@ -1,4 +1,5 @@
-"""The customers: those of the chaos run, who also cancel, erase, leave, ask again, flood and want a person."""
+"""The customers of the chaos run, who here also cancel, erase, disconnect, repeat questions, flood and request a
+person."""
 
 import asyncio
 import random
@@ -38,16 +39,16 @@ from tests.world.tokens import SESSION, STRANGERS, Issuer
 from tests.world.virtual.network import Pipe
 
 _HEARD_S: Final = 1.0
-_FLOOD: Final = 150  # messages, where 100 a minute are taken
-_GORGE: Final = 95  # units, where QUOTA are
+_FLOOD: Final = 150  # messages; the limit is 100 a minute
+_GORGE: Final = 95  # units; the limit is QUOTA
 _UNITS: Final[dict[Any, int]] = {SessionDelete: 10, HandoffRequest: 20, Feedback: 1}
 _STRANGERS: Final = "what a stranger asks"
 _SHORT_S, _LONG_S, _SHORTLY = (2.0, 6.0), 3_600.0, 0.3
-_CLOSED_S: Final = 2.0  # after its token's end a session is by then
+_CLOSED_S: Final = 2.0  # after the token's expiry, the session is closed within this time
 
 
 class _Stranger(Dialogue):
-    """Asks without waiting to be let in."""
+    """A client that sends questions before its session is accepted."""
 
     def send(self, message: Message) -> None:
         super().send(message)
@@ -55,8 +56,8 @@ class _Stranger(Dialogue):
 
 
 class Shopper(Customer):
-    """One tab of a customer; it reports breaches to the oracles. `cursor` is any customer's, for a thief; `_units`
-    are what each customer may have been charged."""
+    """One tab of a customer, which reports breaches to the oracles. Another customer's `cursor` serves for an attempted
+    theft; `_units` are the units that each customer may have been charged."""
 
     cursor: ClassVar[str | None] = None
     _units: ClassVar[Counter[str]] = Counter()
@@ -76,7 +77,7 @@ class Shopper(Customer):
         self._let_in_until_s = 0.0
         self._thieves: list[asyncio.Task[None]] = []
         self._asked: list[Question] = []
-        self._erasing: list[set[str]] = []  # each the ids of answers, as are the sets
+        self._erasing: list[set[str]] = []  # the response ids of each erasure, as sets
         self._given_up: set[str] = set()
         self._erased: set[str] = set()
         self._anew: set[str] = set()
@@ -97,12 +98,12 @@ class Shopper(Customer):
         super().ask(question)
 
     def cancel(self, event_id: str) -> None:
-        """Stop an answer that is awaited."""
+        """Cancel an answer that is still open."""
         if event_id in self._open:
             self._say(ResponseCancel(target_event_id=event_id))
 
     def act(self, what: str) -> None:
-        """Do something else than ask."""
+        """Do an action that is not a question."""
         match what:
             case "erase":
                 self._erasing.append(self._give_up())
@@ -115,7 +116,7 @@ class Shopper(Customer):
                 self._go_elsewhere()
             case "again":
                 for question in self._asked[-2:]:
-                    if question.event_id in self._told:  # else it may be told of twice, both times rightly
+                    if question.event_id in self._told:  # else its client may receive it twice, which is correct
                         self._ask_again(question)
             case "refresh":
                 self._say(SessionRefresh(token=self._issuer.token(self.session)))
@@ -123,14 +124,14 @@ class Shopper(Customer):
                 self._abuse(what)
 
     def _give_up(self) -> set[str]:
-        """Return the ids of the answers that it has heard of; they are about to be erased."""
+        """Return the ids of the answers received so far, which are about to be erased."""
         pages = [self._ledger.pages[question.event_id] for question in self._asked]
         told = {page.response_id for page in pages if page.response_id is not None}
         self._given_up |= told
         return told
 
     def _ask_anew(self) -> None:
-        """What was erased last is asked again: that is another question."""
+        """Ask the last erased question again, as a new question."""
         for question in self._asked[-1:]:
             if self._ledger.pages[question.event_id].response_id in self._erased:
                 self._told.discard(question.event_id)
@@ -138,7 +139,7 @@ class Shopper(Customer):
                 super().ask(question)
 
     async def _erase_elsewhere(self) -> None:
-        """Erase from another device; a moment later every gateway has heard of it."""
+        """Erase from another device. Every gateway learns of the erasure a moment later."""
         told, done = self._give_up(), asyncio.Event()
         self._units[self._customer] += _UNITS[SessionDelete] + 1
         dialogue = Dialogue(lambda message, _: done.set() if isinstance(message, SessionDeleted) else None, done.set)
@@ -155,7 +156,7 @@ class Shopper(Customer):
         dialogue.close()
 
     def _abuse(self, what: str) -> None:
-        """Do what is to be refused."""
+        """Send something that the gateway must refuse."""
         match what:
             case "flood":
                 self._flooded = self._say_often(_FLOOD, ResponseCancel(response_id="nobody"))
@@ -166,13 +167,13 @@ class Shopper(Customer):
                 self._thieves.append(asyncio.get_running_loop().create_task(work))
 
     def _say_often(self, times: int, message: Any) -> Dialogue | None:
-        """Return on which way."""
+        """Send a message `times` times, and return the dialogue, or None while offline."""
         for _ in range(times):
             self._say(message)
         return self._dialogue if self.online.is_set() else None
 
     async def _intrude(self) -> None:
-        """Come with a token that does not count, and ask before the answer."""
+        """Connect with an invalid token, and send a question before the reply."""
         what = self._chance.choice(STRANGERS)
         start = SessionStart(token=self._issuer.strangers(what, self.session), session_id=SESSION)
         with suppress(ConnectFailed):
@@ -180,7 +181,7 @@ class Shopper(Customer):
             self._oracles.breach("STRANGER", f"{self.session} with {what}")
 
     async def _steal(self) -> None:
-        """Come with another customer's cursor."""
+        """Connect with another customer's cursor."""
         resume = Resume(cursor=Shopper.cursor) if Shopper.cursor is not None else None
         start = SessionStart(token=self._issuer.token(self.session), session_id=SESSION, resume=resume)
         with suppress(ConnectFailed):
@@ -190,7 +191,7 @@ class Shopper(Customer):
             thief.close()
 
     def judge(self, rights: Shipped) -> None:
-        """Tell the oracles what is missing in the end."""
+        """Report to the oracles what this customer has not received by the end of the run."""
         if self._flooded is not None and not self._flooded.lost:
             self._oracles.breach("RATE", f"{self.session}: {_FLOOD} messages at once, and none refused")
         if self._gorged is not None and not self._gorged.lost and not redis_ails(self._oracles.plan):
@@ -202,13 +203,13 @@ class Shopper(Customer):
         self._oracles.forgotten(self.session, self._erased, self._ledger.pages.values(), rights)
 
     def pipe(self) -> Pipe | None:
-        """Return its end of the connection."""
+        """Return this client's end of the connection."""
         wire = self._dialogue._wire if self._dialogue is not None and self.online.is_set() else None
         transport: object = None if wire is None else wire._transport
         return transport if isinstance(transport, Pipe) else None
 
     def silence(self) -> None:
-        """Be out of reach, though the socket stands."""
+        """Drop all packets of this client while its socket stays open."""
         self.cannot_be_reached(self._way)
 
     def _send(self, question: Question) -> None:
@@ -238,7 +239,7 @@ class Shopper(Customer):
                 self._check_erased(message.response.id, message.response.output_text)
             case ErrorEvent():
                 self._check_refusal(message.error.message)
-                if (message.event_id or "").startswith("care"):  # which the ledger knows nothing of
+                if (message.event_id or "").startswith("care"):  # the ledger does not record these
                     return
             case ErrorEvent() if message.error.code == "handoff_failed":
                 return
@@ -247,14 +248,14 @@ class Shopper(Customer):
         super()._hear(message, now_s)
 
     def _check_token(self, message: ServerMessage, now_s: float) -> None:
-        """Nothing is heard after the token's end."""
+        """Check that nothing is received after the token's expiry."""
         if now_s > self._let_in_until_s + _CLOSED_S + self._oracles.clock_off_ms / 1e3:
             self._oracles.breach("EXPIRED", f"{self.session}: heard {type(message).__name__} after its token's end")
         if isinstance(message, SessionRefreshed):
             self._let_in_until_s = now_s + _LONG_S
 
     def _check_refusal(self, why: str) -> None:
-        """Whoever is refused has sent as much."""
+        """Check that a refused client has sent something that is to be refused."""
         if "messages a minute" in why:
             self._flooded = self._gorged = None
         elif f"subject may have a minute ({QUOTA})" in why:
@@ -263,6 +264,6 @@ class Shopper(Customer):
                 self._oracles.breach("QUOTA", f"{self.session}: refused after {units} units of {QUOTA}")
 
     def _check_erased(self, response_id: str, text: str) -> None:
-        """Nothing of what was told of before a confirmed erasure is told after it."""
+        """Check that no text of an answer that a confirmed erasure removed is received after the confirmation."""
         if response_id in self._erased and text:
             self._oracles.breach("ERASED", f"{response_id}: {text[:20]!r} was told after its erasure")

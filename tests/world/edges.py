@@ -1,8 +1,9 @@
-"""Edges and their centre, as a seed has it: the link is cut, answers are lost, processes and Redis come back with what
-they had before. History, journal, erasures and the door are the product's; the link and Kafka are this module's.
+"""Edges and their centre under the faults of a seed: the link is cut, answers are lost, and processes and Redis restart
+with their earlier state. History, journal, erasures and the door are the product's code; the link and Kafka belong to
+this module.
 
-At the end the link is whole and all is sent. Then the centre has each turn once, none that was erased after it was
-asked, and every other one that an edge still had.
+At the end the link is restored and everything is sent. The test then requires that the centre holds each turn once, no
+turn that was erased after its question was asked, and every other turn that an edge still had.
 """
 
 import random
@@ -41,7 +42,7 @@ _ACTS: Final = (
 
 @dataclass(slots=True)
 class _Asked:
-    """A question, when it was asked, and whether its site did not know of an erasure of its conversation then."""
+    """A question, when it was asked, and whether its site had yet to learn of an erasure of its conversation."""
 
     at: int
     session: str
@@ -50,7 +51,7 @@ class _Asked:
 
 
 class _Site:
-    """A Redis, and the processes that use it."""
+    """One Redis, and the processes that use it."""
 
     def __init__(self, *, edge: bool) -> None:
         self.server = fakeredis.FakeServer(version=(7,))
@@ -84,7 +85,7 @@ class _Site:
 
 
 class EdgeWorld:
-    """`run` a seed; return what is broken."""
+    """Run one seed with `run`, which returns the broken invariants."""
 
     def __init__(self, seed: int) -> None:
         self._chance = random.Random(seed)
@@ -103,7 +104,7 @@ class EdgeWorld:
     # --- what runs
 
     def _start_gateway(self) -> None:
-        """A gateway of the centre that has loaded what the topic has."""
+        """Start a gateway of the centre that has loaded the topic's records."""
         anything: Any = SimpleNamespace(
             erase=self._publish, open_before=lambda *_: [], forget_before=lambda *_: None, forget=lambda *_: None
         )
@@ -157,7 +158,7 @@ class EdgeWorld:
     # --- the link
 
     async def _receive(self, body: bytes, _limit_s: float) -> None:
-        """A body that arrives whole, in part, or not at all, and whose answer may be lost."""
+        """Deliver a body whole, in part or not at all, and possibly lose the answer."""
         entries = _decode(body)
         comes = len(entries) if self._whole_link else self._chance.randint(0, len(entries))
         for entry in entries[:comes]:
@@ -198,7 +199,7 @@ class EdgeWorld:
                 await self._erase(edge if what == "erase" else self._centre, session, at)
 
     def _strike(self, what: str, number: int) -> None:
-        """Do what nobody asks for."""
+        """Apply one of the seed's faults."""
         edge = self._edges[number]
         match what:
             case "restart-gateway":
@@ -261,7 +262,7 @@ class EdgeWorld:
     # --- what is found
 
     def _known(self, session: str) -> int:
-        """Return the generation of a conversation's last erasure that the centre knows of."""
+        """Return the generation of a conversation's last erasure that has reached the centre."""
         return max((each.generation for each in self._topic if each.session_id == session), default=0)
 
     def _broken(self) -> list[str]:
@@ -269,7 +270,7 @@ class EdgeWorld:
         for session in _SESSIONS:
             stored = self._centre.stored(session)
             found += [f"doubled: {name}" for name in {*stored} if stored.count(name) > 1]
-            # An edge that is restored may have lost an erasure that nobody else knew of.
+            # An edge that restarts from older data may have lost an erasure that no other site had received.
             told = [at for of, at, generation in self._erased if of == session and generation <= self._known(of)]
             last = max(told, default=0)
             found += [f"came back: {name}" for name in stored if self._asked[name].at < last]

@@ -1,25 +1,26 @@
-"""Invariants that no client can see, judged at the brokers, the stores and the schedule. By name:
+"""Invariants that no client can observe, checked at the brokers, the stores and the schedule. By name:
 
-BREAKER: a breaker is shut where enough is late. COMMITTED: at each commit every request that is passed has an
-acknowledged `chat.done`; one that is too late by its reader's clock needs none, for its gateway has cut it. CRASHED: no
-process ends by a fault of its code. CUT: while no worker ends, no answer is cut before a deadline that is far. DEAD: a
-record that is no request is passed only when its dead letter is acknowledged. ERASED: no text is sent after the
-confirmed erasure of its conversation. EXPIRED: no message is sent after the end of its customer's token. FORGOTTEN:
-after its confirmed erasure Redis holds no turn of a conversation, nor Redis or a worker its KV. GAP: while workers only
-come and go, an answer that has begun continues within a second and a half. HANDED: each hand-off that a client was
-promised is a record in the topic that people read. HARMED: an exception of our own harms one asker, in an engine's step
-those in its slots. HUNG: a worker whose engine hangs while it serves ends by itself. NAMED: no two conversations' or
-tenants' KV has one name. OUTLOOK: a question's is that of the worker that reads its partition. OVERTAKEN: a
-conversation's questions are sent in their order, those that are open to one partition. POISON: a record ends four
-processes at most, no other is called poison, and if no reader ends no delivery counts. QUOTED: no line of a log has a
-customer's words. QUOTA: a client that has used up its minute is refused, and no other. RATE: a flood is refused.
-REVISION: an answer is wholly the text of the version that it names. SERVED: each request of a service is answered.
-SHARES: a tenant that has all the slots gets no more while another tenant asks. SHED: if nothing is wrong and half of
-the slots are free every question goes to the workers. SOFT: a connected client is shown text by the soft deadline.
-SPIN: no process computes without end. STRANGER: no client is let in without a valid token, nor to another's
-conversation, and nothing that it asks is published. UNHANDLED: no process has an exception that nothing handles.
-UNREMEMBERED: if Redis was well and no process ended, each whole answer is a turn of its conversation. UNSEEN: each such
-exception is logged. WASTED: an answer that is late or cancelled is computed no further, and no late one is opened.
+BREAKER: no breaker is closed while many words are late. COMMITTED: when a commit passes a request, an end of that
+request (`chat.done`) is acknowledged; a request that is late by its reader's clock needs none, because its gateway has
+cut it. CRASHED: no process ends through a fault of its code. CUT: while no worker ends, no answer is cut long before
+its deadline. DEAD: a commit passes an invalid record only after its dead letter is acknowledged. ERASED: no text of a
+conversation is sent after its confirmed erasure. EXPIRED: no message is sent after the expiry of a customer's token.
+FORGOTTEN: after a confirmed erasure Redis holds no turn of the conversation, and neither Redis nor a worker holds its
+KV. GAP: while workers only join and leave, a started answer continues within 1.5 s. HANDED: each hand-off that a client
+was promised is a record in the topic for human agents. HARMED: an exception in our code harms one request, or in an
+engine's step the requests in its slots. HUNG: a worker whose engine hangs while it serves ends by itself. NAMED: no two
+conversations or tenants share a name of KV. OUTLOOK: a question's outlook is that of the worker that reads its
+partition. OVERTAKEN: a conversation's questions are sent in order, and all that are open go to one partition. POISON: a
+record ends at most four processes, no valid record is called poison, and deliveries count only if a reader has ended.
+QUOTED: no log line contains a customer's words. QUOTA: a client that has used up its minute is refused, and no other
+client is. RATE: a flood is refused. REVISION: an answer is entirely the text of the version that it names. SERVED: each
+request of a service is answered. SHARES: a tenant that holds all the slots gets no more while another tenant has
+requests. SHED: without a fault and with half of the slots free, every question goes to the workers. SOFT: a connected
+client is shown text by the soft deadline. SPIN: no process computes without end. STRANGER: no client is accepted
+without a valid token or into another client's conversation, and nothing that it asks is published. UNHANDLED: no
+process has an unhandled exception. UNREMEMBERED: without a fault of Redis and without an ended process, each complete
+answer is a turn of its conversation. UNSEEN: each exception in our code is logged. WASTED: no worker continues a late
+or cancelled answer, or opens a late one.
 """
 
 from collections import Counter, defaultdict
@@ -55,8 +56,8 @@ _EVERYBODYS: Final = (
     "Scheduler",
     "CostModel",
     "run_step",
-)  # whose fault it was in a step nobody can tell
-_TWO_TEXTS: Final = ("join-worker",)  # of one answer: it fails
+)  # a step's exception can come from any of these requests
+_TWO_TEXTS: Final = ("join-worker",)  # an answer that would mix two texts fails
 _FAR_S: Final = 0.5
 _HOLDS_UP: Final = ("freeze-worker", "hang-", "throw-", "clock")
 _KAFKA_AILS: Final = ("slow-", "broker-", "move-", "stale-")
@@ -75,7 +76,7 @@ _REQUESTS: Final = [*_CHAMPIONS, *(TopicNames().requests(bucket, "canary") for b
 
 
 class Oracles:
-    """What was found, by invariant."""
+    """The breaches found, by invariant."""
 
     def __init__(self, kafka: Kafka, redis: Redis) -> None:
         self._kafka, self._redis = kafka, redis
@@ -92,7 +93,7 @@ class Oracles:
         self.found: dict[str, list[str]] = defaultdict(list)
 
     def judge(self, plan: Plan, ledger: Ledger, request_ids: list[str]) -> None:
-        """Judge what is left in the end; `request_ids` are those of the services."""
+        """Check the final state; `request_ids` are those of the services."""
         self._schedule(plan)
         self._poison(plan)
         self._waste(plan)
@@ -107,22 +108,22 @@ class Oracles:
             self.breach("SERVED", f"{request_id}: no answer")
 
     def died(self) -> None:
-        """Note that poison has ended a process."""
+        """Record that poison has ended a process."""
         self._deaths += 1
 
     def threw(self, node: Node, fault: Fault) -> None:
-        """Note that a process has an exception that nobody foresaw."""
+        """Record an injected exception in a process."""
         self.thrown.append(fault)
         self._unseen[node.name] = fault.call
 
     def faulted(self, process: str, said: dict[str, Any]) -> None:
-        """Judge an error's line."""
+        """Check the log line of an error."""
         self._unseen.pop(process, None)
         if SECRET in str(render_exception(None, "", {**said})):
             self.breach("QUOTED", f"{process}: a customer's words are logged")
 
     def _harm(self, ledger: Ledger) -> None:
-        """Judge whom the exceptions harmed, and who heard of them."""
+        """Check how many requests the exceptions harmed, and that each exception was logged."""
         pages = ledger.pages.values()
         refused = [page.question.event_id for page in pages if page.refused == "internal"]
         failed = [page.question.event_id for page in pages if page.ends and page.ends[0][1].reason == "internal"]
@@ -133,11 +134,11 @@ class Oracles:
             self.breach("UNSEEN", f"{name}: no error tells that {call} threw")
 
     def breach(self, name: str, what: str) -> None:
-        """Note what must not be."""
+        """Record a breach."""
         self.found[name].append(what)
 
     def committed(self, topic: str, number: int, before: int, offset: int, metadata: str) -> None:
-        """Judge a commit before it counts."""
+        """Check a commit before it takes effect."""
         note = CommitMetadata.decode(metadata)
         if (note.floor or any(count.fatal for count in note.counts.values())) and not (
             self._deaths or kafka_ails(self.plan) or _any(self.plan, _ENDS_READERS)
@@ -148,7 +149,7 @@ class Oracles:
         log = self._kafka.logs[topic, number]
         now_ms = self._kafka.loop.world.wall_s() * 1_000 + self.clock_off_ms
         wanted = set[str]()
-        dead = self._letters() if self.thrown else {}  # an exception leaves one, whoever is told
+        dead = self._letters() if self.thrown else {}  # an exception leaves a dead letter, and its client is answered
         for record in log.records(before, offset):
             origin = f"{topic}/{number}/{record.offset}"
             try:
@@ -165,23 +166,24 @@ class Oracles:
             self.breach("COMMITTED", f"{request_id}: passed at {topic}/{number} by {offset}, its end not acknowledged")
 
     def _passed_on(self) -> set[str]:
-        """Return the requests that the champion has from a lane, or has anyhow."""
+        """Return the requests that are in the champion's topics, passed on from a lane or sent there directly."""
         return {request.id for request, _ in self._requests(_CHAMPIONS)}
 
     def _dead(self, origin: str) -> None:
-        """Judge a commit that passes what is no request."""
+        """Check a commit that passes an invalid record."""
         if origin not in self._letters():
             self.breach("DEAD", f"{origin}: passed, and no dead letter of it is acknowledged")
 
     def _letters(self) -> dict[str, str]:
-        """Return the reason of each dead letter, by its record's place."""
+        """Return the reason of each dead letter, by the origin of its record."""
         headers = [dict(record.headers) for record in self._records("chat.dead-letters")]
         return {each[DEAD_ORIGIN].decode(): each[DEAD_REASON].decode() for each in headers}
 
     def _poison(self, plan: Plan) -> None:
-        """Judge how many processes poison has ended, and who was taken for it where nothing else ended any."""
+        """Check how many processes poison has ended, and, if no other fault ended a worker, how many records are called
+        poison."""
         num_poisons = sum(ask.what == "poison" for ask in (*plan.asks, *plan.records))
-        most = MAX_DELIVERIES * (1 + plan.canary)  # what is passed on is counted anew
+        most = MAX_DELIVERIES * (1 + plan.canary)  # a record that is passed on is counted again
         if self._deaths > most * num_poisons:
             self.breach("POISON", f"{self._deaths} processes died of {num_poisons} records")
         called = [origin for origin, reason in self._letters().items() if reason == "poison"]
@@ -189,12 +191,12 @@ class Oracles:
             self.breach("POISON", f"{called} are called so, and {num_poisons} are")
 
     def published(self, text: str) -> bool:
-        """Return whether a question stands in any topic."""
+        """Return whether a question is in any topic."""
         records = (record for name in _REQUESTS for log in self._kafka.log(name) for record in log.records(0, log.high))
         return any(text.encode() in (record.value or b"") for record in records)
 
     def forgotten(self, session: str, erased: Collection[str], pages: Iterable[Page], rights: Shipped) -> None:
-        """Judge what is left of an erased conversation: the answers of these ids were."""
+        """Check what remains of an erased conversation; `erased` are the ids of its answers."""
         for turn in map(decode_turn, self._redis.values(conversation(session).redis_key("turns"))):
             if turn.request_id in erased:  # a later turn may name it as one that was open
                 self.breach("FORGOTTEN", f"{turn.request_id}: a turn of its conversation after the erasure")
@@ -209,25 +211,25 @@ class Oracles:
                     self.breach("FORGOTTEN", f"{page.question.event_id}: its KV is in memory after the erasure")
 
     def _names(self) -> None:
-        """Judge what the KV is called: no two conversations' or tenants' blocks may have one name."""
+        """Check the names of KV: no two conversations or tenants may share the name of a block."""
         owners: dict[bytes, str] = {}
         for owner, name, _ in self._redis.kv():
             if owners.setdefault(name, owner) != owner:
                 self.breach("NAMED", f"{name.hex()}: KV of {owner} and of {owners[name]}")
 
     def answered(self, said: dict[str, Any]) -> None:
-        """Note a worker's line of an answer."""
+        """Record a worker's log line about an answer."""
         if said.get("event") == "answered":
             self._answers.append((self._kafka.loop.world.wall_s() * 1_000, said))
 
     def _waste(self, plan: Plan) -> None:
-        """Judge who computed for long what was late or cancelled, and who opened what nobody waits for."""
+        """Check that no worker computed a late or cancelled answer for long, or opened one that no client awaited."""
         notices = [(decode_notice(record.value), record.timestamp) for record in self._records("chat.cancels")]
         others = Counter(notice.request_id for notice, _ in notices if isinstance(notice, Adopt))
         others.update(request.id for request, _ in self._requests())
         cancels = {notice.request_id: at_ms for notice, at_ms in notices if isinstance(notice, Cancel)}
         num_ends = sum(fault.kind.endswith("worker") for fault in plan.faults) + self._deaths
-        calm = num_ends < 2 and not kafka_ails(plan)  # else a record may wait to be worked on alone
+        calm = num_ends < 2 and not kafka_ails(plan)  # else a record may wait to be computed alone
         for at_ms, said in () if _any(plan, _HOLDS_UP) else self._answers:
             name, whole = said["request_id"], said["reason"] in _WHOLE
             if said["slack_ms"] < -(_LATE_MS if whole else _OPENED_MS) and (whole or calm):
@@ -244,25 +246,25 @@ class Oracles:
             yield from log.records(0, log.high)
 
     def ends(self) -> Iterator[ReplyDone]:
-        """Yield each end that stands in Kafka."""
+        """Yield each end that is in Kafka."""
         for record in self._records("chat.replies"):
             if isinstance(reply := decode_reply(record.value), ReplyDone):
                 yield reply
 
     def requests(self) -> list[ChatRequest]:
-        """Return what asks workers, in the order of the records' times."""
+        """Return the requests in the workers' topics, in the order of the records' times."""
         found = sorted(self._requests(), key=lambda each: each[1].timestamp)
         return [request for request, _ in found]
 
     def _requests(self, topics: Sequence[str] = _REQUESTS) -> Iterator[tuple[ChatRequest, Any]]:
-        """Yield what stands in the buckets' topics, and is a request."""
+        """Yield the valid requests in the buckets' topics."""
         for topic in topics:
             for record in self._records(topic):
                 with suppress(ProtocolError):
                     yield decode_request(record.value), record
 
     def _soft(self, ledger: Ledger) -> None:
-        """Judge when each who was there was shown something first."""
+        """Check when each connected client was first shown text."""
         for page in ledger.pages.values():
             away = ledger.absences.get(page.question.session, ())
             shown_s = next((line.at_s for line in page.lines if line.what.startswith(("delta", "done"))), None)
@@ -280,7 +282,7 @@ class Oracles:
                 )
 
     def _gaps(self, plan: Plan, ledger: Ledger) -> None:
-        """Judge how long an answer stood still whose customer was there all the time."""
+        """Check for how long each answer had no progress while its customer was connected."""
         pages = [page for page in ledger.pages.values() if not ledger.absences.get(page.question.session)]
         for page in pages if plan.only_scaled and not self._deaths else ():
             gap_s = max((later - sooner for sooner, later in pairwise(page.running_s)), default=0.0)
@@ -297,7 +299,7 @@ class Oracles:
             self._read[key] = log.high
 
     def retaining(self, log: Log, end: int) -> None:
-        """Take in what retention is to take: nobody is owed an answer to it but by its deadline."""
+        """Keep the records that retention is about to delete; their requests need no answer after that."""
         self._read_ends()
         if log.topic.startswith(_JUDGED_LATER):
             self._deleted.setdefault(log.topic, []).extend(log.records(log.start, end))
@@ -306,17 +308,17 @@ class Oracles:
                 self._ended.add(decode_request(record.value).id)
 
     def unserved(self, request_ids: list[str]) -> list[str]:
-        """Return which of the services' records have no answer."""
+        """Return the services' records that have no answer."""
         self._read_ends()
         return [each for each in request_ids if each not in self._ended]
 
     def handed(self, handoff_id: str) -> None:
-        """Judge what a client was told of a person."""
+        """Check a hand-off that a client was promised."""
         if not any(handoff_id.encode() in record.value for record in self._records("chat.handoffs")):
             self.breach("HANDED", f"{handoff_id}: told, and in no acknowledged record")
 
     def _schedule(self, plan: Plan) -> None:
-        """Judge who computed without end, and who stayed though its engine hung."""
+        """Check for processes that computed without end, or that stayed although their engine hung."""
         loop = self._kafka.loop
         for name, times in loop.spins.items():
             if times >= _SPINS:
@@ -326,7 +328,7 @@ class Oracles:
                 self.breach("HUNG", f"{node.name}: did not end by itself though its engine hung")
 
     def _memory(self, plan: Plan, ledger: Ledger) -> None:
-        """Judge what the conversations' turns hold."""
+        """Check the turns that the conversations' memory holds."""
         if _any(plan, _DEADLY):
             return
         erased = {act.customer for act in plan.acts if act.what.startswith("erase")}
@@ -336,7 +338,7 @@ class Oracles:
                 self.breach("UNREMEMBERED", f"{page.question.event_id} of {page.question.session}")
 
     def judge_revisions(self, ledger: Ledger, rights: Shipped) -> None:
-        """Judge whether each answer is wholly the text of the version that it names."""
+        """Check that each answer is entirely the text of the version that it names."""
         for page in ledger.pages.values():
             response = page.ends[0][1] if page.ends else None
             if response is None or response.source != "model" or response.revision is None:
@@ -347,8 +349,8 @@ class Oracles:
                 self.breach("REVISION", f"{told} names {response.revision}, which writes none of it")
 
     def _cuts(self, plan: Plan, ledger: Ledger) -> None:
-        """Judge who was cut, by the client's own clock."""
-        moves = kafka_ails(plan) or _any(plan, ("clock", *_ENDS_WORKERS))  # the deadline that the next worker knows
+        """Check the time at which answers were cut, by the client's own clock."""
+        moves = kafka_ails(plan) or _any(plan, ("clock", *_ENDS_WORKERS))  # the next worker may derive another deadline
         for page in () if self._deaths or moves else ledger.pages.values():
             early_s = page.due_s - page.ends[0][0] if page.ends else 0.0
             if early_s > _FAR_S and page.ends[0][1].reason == "deadline":
@@ -362,12 +364,12 @@ def _whole(ledger: Ledger) -> list[Page]:
 
 
 def kafka_ails(plan: Plan) -> bool:
-    """Return whether anything is to strike the brokers."""
+    """Return whether the plan has a fault of the brokers."""
     return _any(plan, _KAFKA_AILS)
 
 
 def redis_ails(plan: Plan) -> bool:
-    """Return whether anything is to strike Redis."""
+    """Return whether the plan has a fault of Redis."""
     return _any(plan, ("redis-",))
 
 

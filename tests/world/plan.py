@@ -1,4 +1,4 @@
-"""What happens in one world, as a seed has it: pure."""
+"""The plan of one world, drawn from a seed: pure."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -20,11 +20,11 @@ _PATIENT_MS: Final = 60_000
 CANARY: Final = 12
 """The canary's worker, as a fault's target: no other fault's is so high."""
 ELASTIC: Final = (20, 21, 22)
-"""Workers that come when a fleet grows, as a fault's targets."""
+"""The extra workers of a growing fleet, as targets of faults."""
 MOVES: Final = ("enter-worker", "leave-worker")
-"""How a fleet grows and shrinks: a worker is started, or drained and ended."""
+"""The steps of a fleet that grows and shrinks: start a worker, or drain and end one."""
 _SCALED: Final = 0.3
-_LEAVES: Final = 0.3  # of the workers that are always there, each
+_LEAVES: Final = 0.3  # share of the permanent workers that leave
 _AT_ONCE: Final = 0.4
 _CANARY: Final = 0.25
 _SECOND_TAB: Final = 0.3
@@ -43,12 +43,12 @@ KINDS: Final = (
     "redis-garble",
     *("cut", "half-open", "slow-net", "clock", "forge", "retention", "keys-rotate", "keys-away"),
 )
-"""The faults: what is done, and to whom."""
+"""The faults: each kind with its targets."""
 CALLS: Final = {
     "worker": ("Produce", "OffsetCommit", "JoinGroup", "SyncGroup", "OffsetFetch", "EVALSHA", "LRANGE"),
     "gateway": ("Produce", "OffsetCommit", "SyncGroup", "EVALSHA"),
 }
-"""The calls that a fault of a process may be aimed at."""
+"""The calls that can trigger a fault of a process."""
 _BOTH: Final = (
     *("shared.faq.answer_policy:AnswerPolicy", "shared.records.commits:Commits", "shared.faq.index:FaqIndex"),
     *("shared.records.dead_letters:DeadLetters", "shared.records.dead_letters:letter_of"),
@@ -90,17 +90,17 @@ SEAMS: Final = {
         "workers.serving.worker:count_end",
     ),
 }
-"""Whose calls may throw: classes and functions."""
+"""The classes and functions in which an exception can be injected."""
 ACTS: Final = ("erase", "erase-elsewhere", "handoff", "leave", "leave", "again", "flood", "refresh")
 ABUSES: Final = ("gorge", "intrude", "steal")
-"""What nobody does who asks."""
+"""The faults that are not a customer's action."""
 
 What = Literal["question", "poison", "garbage"]
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A customer's question. Most wait for the first token as long as for the whole answer."""
+    """A customer's question. Most of them allow the first token as long as the whole answer."""
 
     at_s: float
     session: int
@@ -109,7 +109,7 @@ class Ask:
     hard_ms: int = 5_000
     cancel_after_s: float | None = None
     what: What = "question"
-    """Poison ends every worker that computes it; garbage is no request."""
+    """Poison ends every worker that computes it; garbage is not a valid request."""
     tab: int = 0
 
     @property
@@ -120,7 +120,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """Something else that a customer does."""
+    """Another action of a customer."""
 
     at_s: float
     session: int
@@ -134,7 +134,7 @@ class Act:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """`call`: not at that time, but at the process's next call of that name."""
+    """A fault. With `call` it happens at the process's next call of that name instead of at its time."""
 
     at_s: float
     kind: str
@@ -146,7 +146,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All that is decided beforehand; the rest is the schedule's, by `seed`."""
+    """All that is decided before the run; the schedule decides the rest from `seed`."""
 
     seed: int
     asks: tuple[Ask, ...] = ()
@@ -167,7 +167,7 @@ class Plan:
 
     @property
     def only_scaled(self) -> bool:
-        """Return whether nothing happens to the processes but that workers come and go."""
+        """Return whether workers only join and leave, without any fault of a process."""
         return any(self.faults) and all(fault.kind in MOVES for fault in self.faults)
 
     @property
@@ -201,8 +201,7 @@ def plan_of(seed: int, *, faults: int | None = None) -> Plan:
 
 
 def _in_two_tabs(chance: random.Random, asks: Sequence[Ask]) -> Iterator[Ask]:
-    """Yield the questions; now and then one comes from the conversation's second tab, mostly while the one before it
-    is open."""
+    """Yield the questions. Some come from the conversation's second tab, mostly while the previous question is open."""
     last: dict[int, Ask] = {}
     for drawn in asks:
         ask, before = drawn, last.get(drawn.session)
@@ -214,7 +213,7 @@ def _in_two_tabs(chance: random.Random, asks: Sequence[Ask]) -> Iterator[Ask]:
 
 
 def _scaled(chance: random.Random, plan: Plan) -> Plan:
-    """Have workers come and go, now and then several at once; in half of these worlds nothing else happens."""
+    """Let workers join and leave, sometimes several at the same time; in half of these worlds nothing else happens."""
     moves = [
         Fault(at_s, MOVES[number % 2], worker)
         for worker in chance.sample(ELASTIC, chance.choice((1, 2, 2, 3)))
@@ -229,16 +228,16 @@ def _scaled(chance: random.Random, plan: Plan) -> Plan:
 
 
 def _pressed(chance: random.Random, plan: Plan) -> Plan:
-    """Have one customer ask and ask, and a worker stand still meanwhile."""
+    """Let one customer ask without pause while a worker is frozen."""
     start_s, worker = chance.uniform(1, 4), chance.randrange(12)
-    moments = [start_s + max(0, number - 11) * 0.1 for number in range(48)]  # twelve at once, then ten a second
+    moments = [start_s + max(0, number - 11) * 0.1 for number in range(48)]  # twelve at the start, then ten a second
     asks = [Ask(round(at_s, 3), SESSIONS + 1, tokens=3, soft_ms=600, hard_ms=2_000) for at_s in moments]
     stands = Fault(round(start_s, 3), "freeze-worker", worker, 8.0)
     return replace(plan, asks=_in_order([*plan.asks, *asks]), faults=_in_order([*plan.faults, stands]))
 
 
 def _with_canary(chance: random.Random, plan: Plan) -> Plan:
-    """Have a canary, and have it be taken back or its worker fail, once or twice."""
+    """Add a canary, and roll it back or let its worker fail, once or twice."""
     ends = [
         Fault(_moment(chance), chance.choice(_CANARY_ENDS), CANARY, chance.choice((0.5, 3.0, 20.0)))
         for _ in range(chance.choice((1, 1, 2)))
@@ -251,12 +250,12 @@ def _act(chance: random.Random) -> Act:
 
 
 def _abuses(chance: random.Random) -> list[Act]:
-    """Those of another customer."""
+    """Return the abuses of another customer."""
     return [Act(_moment(chance), SESSIONS, what) for what in ABUSES if chance.random() < _ABUSE]
 
 
 def _record(chance: random.Random) -> Ask:
-    """Another service's: some ask for more than their time allows, some have time."""
+    """Return another service's record; some requests need more time than their deadline allows."""
     drawn = chance.random()
     what: What = "garbage" if drawn < _GARBAGE else "poison" if drawn > 1 - _POISON["records"] else "question"
     hard_ms = chance.choice((1_000, 3_000, _PATIENT_MS, _PATIENT_MS))
@@ -298,7 +297,7 @@ def _fault(chance: random.Random) -> Fault:
 
 
 def _throws(chance: random.Random) -> list[Fault]:
-    """In one world of three, at the first call of a part's so manyth method that is called then."""
+    """Inject exceptions in one world of three, at a randomly chosen method of a part, when it is first called."""
     return [
         Fault(
             at_s=_moment(chance),

@@ -18,7 +18,7 @@ PARTITIONS: Final = 4
 STEP_LIMIT_S: Final = 2.0
 SLOTS: Final = 4
 JOINED_PROMPT: Final = "You answer for the shop Harbor & Vine."
-"""Of a worker that joins: what it writes is another text, as while the workers are renewed one by one."""
+"""Text of the joining worker, which differs from the others' text as during a rolling upgrade."""
 CANARY_REVISION: Final = "fake-2"
 QUOTA: Final = 80
 _AGAIN_S: Final = 0.5
@@ -30,12 +30,12 @@ _ASK_AGAIN_S: Final = 0.1
 
 
 def port_of(gateway: int) -> int:
-    """Return where a gateway listens."""
+    """Return the port of a gateway."""
     return _FIRST_PORT + gateway
 
 
 def settings_of(kind: Kind, number: int) -> Settings:
-    """Return the settings of a process: production's, but for those that `tests/support/switches.py` names."""
+    """Return the settings of a process: production's, except those that `tests/support/switches.py` names."""
     changes: dict[str, dict[str, Any]] = {
         "kafka": {
             "bootstrap_servers": "kafka:9092,kafka:9093,kafka:9094",
@@ -43,7 +43,7 @@ def settings_of(kind: Kind, number: int) -> Settings:
             "request_timeout_ms": 1_000,
         },
         "redis": {"url": "redis://redis:6379/0"},
-        "kv": {"host_mib": 0 if number == 1 else 256},  # so that one has all of it from Redis
+        "kv": {"host_mib": 0 if number == 1 else 256},  # so that one worker loads all KV from Redis
         "gateway": {
             "reply_partition": number if kind == "gateway" else 0,
             "port": port_of(number) if kind == "gateway" else 0,
@@ -71,7 +71,7 @@ def settings_of(kind: Kind, number: int) -> Settings:
 
 
 class Process:
-    """One of them; `crashed` is told how it ended where nobody asked it to, `died` that poison killed it."""
+    """A process. `crashed` is called with its end if it was not asked to end, `died` if poison ended it."""
 
     def __init__(
         self, loop: VirtualLoop, kind: Kind, number: int, crashed: Callable[[str], None], died: Callable[[], None]
@@ -84,7 +84,7 @@ class Process:
         self.node: Node | None = None
 
     def start(self) -> None:
-        """Start it, unless it runs."""
+        """Start it unless it is running."""
         if self.node is None or not self.node.alive:
             self._down_s = _AGAIN_S
             self._starts += 1
@@ -96,40 +96,40 @@ class Process:
             task.add_done_callback(self._ended, context=self._loop.world.context.copy())
 
     def kill(self, down_s: float) -> None:
-        """End it as SIGKILL does, and start it again later."""
+        """End it like SIGKILL, and start it again after `down_s`."""
         if self.node is not None and self.node.alive:
             self._down_s = down_s
             self.node.kill()
 
     def ask_to_stop(self) -> None:
-        """Ask it to end as SIGTERM does; it is started again."""
+        """Send the equivalent of SIGTERM; it is started again."""
         if self.node is not None and self.node.alive:
             self._loop.call_soon(self._stop.set, context=self.node.context)
 
     def leave(self, down_s: float | None) -> None:
-        """Drain it and have it end then; it is started again so much later, or not by itself."""
+        """Drain it, then end it. Start it again after `down_s`; without `down_s` it stays down."""
         if self.node is not None and self.node.alive:
             self._down_s = down_s
             self._loop.start(self._loop.node("operator"), self._leave(self.node))
 
     async def _leave(self, node: Node) -> None:
-        while node.alive and not await _drained(_FIRST_STATUS_PORT + self.number):  # noqa: ASYNC110 - it is asked
+        while node.alive and not await _drained(_FIRST_STATUS_PORT + self.number):  # noqa: ASYNC110 - polls its status
             await asyncio.sleep(_ASK_AGAIN_S)
         if node is self.node:
             self.ask_to_stop()
 
     def freeze(self, seconds: float) -> None:
-        """Stop it for a while as SIGSTOP does."""
+        """Pause it like SIGSTOP for this long."""
         if self.node is not None:
             self.node.freeze(seconds)
 
     def hang(self) -> None:
-        """Have its engine's next step never end."""
+        """Make its engine's next step never return."""
         if self.node is not None and self.node.hangs_since_s is None:
             self.node.hangs_since_s = self._loop.now
 
     def spoil(self) -> None:
-        """Have its engine refuse the next KV that it is to take over."""
+        """Make its engine refuse the next import of KV."""
         if self.node is not None:
             self.node.spoils = _SPOILED
 
@@ -156,5 +156,5 @@ async def _drained(port: int) -> bool:
         page = await reader.read()
         writer.close()
     except OSError:
-        return False  # it is killed, or does not listen yet
+        return False  # it was killed, or does not listen yet
     return b'"drained"' in page

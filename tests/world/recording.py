@@ -1,4 +1,4 @@
-"""What a world's Kafka and Redis have held until its end, whatever was deleted meanwhile, for the oracle of texts."""
+"""Record all that a world's Kafka and Redis have held, including deleted records, for the oracle of texts."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -15,8 +15,8 @@ _TURNS: Final = ":turns"
 
 
 class Recording:
-    """Turns by conversation, each once it is written, and when a conversation's were deleted; by process, what its log
-    says. Times are Unix milliseconds, by the world's own clock."""
+    """Turns by conversation when each is written, the times at which a conversation's turns were deleted, and log lines
+    by process. Times are Unix milliseconds by the world's own clock."""
 
     def __init__(self) -> None:
         self._kept: dict[str, list[Turn]] = defaultdict(list)

@@ -1,4 +1,5 @@
-"""Redis in memory (`fakeredis`, Lua and all): away, slow, hanging, read-only, full, or unheard."""
+"""Redis in memory (`fakeredis` with Lua), with faults: absent, slow, hanging, read-only, full, or executing commands
+without an answer."""
 
 import asyncio
 import random
@@ -25,11 +26,11 @@ _REFUSALS: Final = {
     "full": "OOM command not allowed when used memory > 'maxmemory'.",
 }
 _SLOW_S: Final = 0.12
-_THREAD_S: Final = 0.02  # as long as a thread waits for it
+_THREAD_S: Final = 0.02  # how long a thread waits for it
 
 
 class _Lua:
-    """A Lua runtime that compiles each script once, and leaves its garbage where it is: a world ends soon."""
+    """A Lua runtime that compiles each script once and never collects garbage, because a world ends soon."""
 
     def __init__(self, runtime: Any) -> None:
         self._runtime = runtime
@@ -50,14 +51,14 @@ def runtime_of(socket: Any, server: Any, make: Any = ScriptingCommandsMixin._get
 
 
 class Redis:
-    """One server, and what ails it until `until_s`."""
+    """One server with its fault, which lasts until `until_s`."""
 
     def __init__(self, loop: "VirtualLoop") -> None:
         self._loop = loop
         self.chance = random.Random(0)
         self.calls: Callable[[Node, str], None] = lambda *_: None
         self.server = fakeredis.FakeServer(version=(7,))
-        self._store = fakeredis.FakeStrictRedis(server=self.server)  # to be judged
+        self._store = fakeredis.FakeStrictRedis(server=self.server)  # read by the oracles
         self._mode, self._until_s = "", 0.0
         self.server.ails, self.server.wrote = lambda: self._ails, False  # type: ignore[attr-defined]
         self.server.ran = lambda *_: None  # type: ignore[attr-defined]
@@ -82,15 +83,15 @@ class Redis:
         self._client, self._blocking_client = Client, BlockingClient
 
     def watch(self, ran: Callable[[str, list[Any]], None]) -> None:
-        """Have `ran` called with each command that writes or deletes turns, and its arguments."""
+        """Call `ran` with each command that writes or deletes turns, and its arguments."""
         self.server.ran = ran  # type: ignore[attr-defined]
 
     def client(self, *_: Any, **__: Any) -> Any:
-        """Stand in place of `shared.redis.client.async_redis`."""
+        """Replace `shared.redis.client.async_redis`."""
         return self._client(server=self.server)
 
     def blocking_client(self, *_: Any, **__: Any) -> Any:
-        """Stand in place of `shared.redis.client.blocking_redis`."""
+        """Replace `shared.redis.client.blocking_redis`."""
         return self._blocking_client(server=self.server)
 
     def values(self, key: str) -> Any:
@@ -98,12 +99,12 @@ class Redis:
         return self._store.lrange(key, 0, -1)
 
     def ail(self, mode: str, seconds: float) -> None:
-        """Have something ail it for a while."""
-        self._store = fakeredis.FakeStrictRedis(server=self.server)  # to be judged
+        """Begin a fault that lasts for this long."""
+        self._store = fakeredis.FakeStrictRedis(server=self.server)  # read by the oracles
         self._mode, self._until_s = mode, self._loop.now + seconds
 
     def evict(self) -> None:
-        """Lose about half of the keys, but no mark of an erasure: those stand where nothing is evicted
+        """Delete about half of the keys, except marks of erasures, which are in a Redis without eviction
         (docs/security.md)."""
         with self._well():
             for key in sorted(self._store.keys()):
@@ -111,7 +112,7 @@ class Redis:
                     self._store.delete(key)
 
     def garble(self) -> None:
-        """Have the last byte of each conversation's KV be another."""
+        """Change the last byte of each conversation's KV."""
         with self._well():
             for key in sorted(self._store.keys("*:kv")):
                 held: dict[Any, Any] = self._store.hgetall(key)
@@ -125,7 +126,7 @@ class Redis:
         self._mode = mode
 
     def kv(self) -> Iterator[tuple[str, bytes, Any]]:
-        """Yield whose each block of KV is, its name and its value."""
+        """Yield the owner, name and value of each block of KV."""
         keys: list[Any] = self._store.keys("replyline:*:kv*")
         for key in map(bytes.decode, keys):
             owner, _, name = key[len("replyline:{") :].partition("}:kv")
@@ -157,7 +158,7 @@ class Redis:
             raise RedisConnectionError("Connection reset by peer")
 
     def _batch(self, pipeline: Any, execute: Callable[..., list[Any]], options: dict[str, Any]) -> list[Any]:
-        """Commands that a thread sends together; what refuses one refuses all."""
+        """Run the commands that a thread sends together; one refused command refuses all."""
         node, names = NODE.get(), [str(command[0][0]) for command in pipeline.command_stack]
         self._loop.trace("redis", node.name, names)
         node.threads.sleep(self._loop.lag_s() * 0.6)
@@ -177,8 +178,8 @@ _FIND: Final = BaseFakeSocket._name_to_func
 
 
 def _refused(server: Any, name: str) -> str:
-    """Return why a command is refused: a replica takes none that writes, a full Redis none that takes memory, unless
-    its script has written before."""
+    """Return why a command is refused: a replica refuses writes, a full Redis refuses commands that need memory, unless
+    their script has already written."""
     ails = getattr(server, "ails", str)()
     refused = name in (_WRITES if ails == "readonly" else _GROWS if ails == "full" and not server.wrote else ())
     return _REFUSALS[ails] if refused else ""
@@ -198,7 +199,7 @@ def _run_command(self: Any, func: Any, sig: Any, args: list[Any], from_script: b
 
 
 def _name_to_func(self: Any, name: str) -> Any:
-    """Find a command; of a transaction what is refused ends the whole, before any of it is run."""
+    """Find a command. A refused command of a transaction ends the whole transaction before any of it runs."""
     func, sig = _FIND(self, name)
     if self._queueing and (refusal := _refused(self._server, sig.name)):
         raise SimpleError(refusal)

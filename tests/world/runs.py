@@ -1,4 +1,4 @@
-"""Runs of the world: it is booted once, and each seed has a fork of it."""
+"""Runs of the world: it is booted once, and each seed runs in a fork of it."""
 
 import os
 import pickle
@@ -18,7 +18,7 @@ class Runs:
         self.cpu_s = 0.0
 
     def run(self, plan: Plan) -> Outcome:
-        """Have a plan happen in a fork."""
+        """Run a plan in a fork."""
         reading, writing = os.pipe()
         sys.stdout.flush()
         child = os.fork()
@@ -36,10 +36,10 @@ class Runs:
         return outcome
 
     def _serve(self, plan: Plan, writing: int) -> None:
-        """In the fork: run, tell, and end at once."""
+        """Run in the fork, write the outcome, and exit immediately."""
         try:
             outcome = self._world.run(plan)
-        except BaseException:  # noqa: BLE001 - told to the parent
+        except BaseException:  # noqa: BLE001 - reported to the parent
             outcome = Outcome(plan, {"WORLD": 1}, traceback.format_exc(), "")
         with os.fdopen(writing, "wb") as file:
             pickle.dump(outcome, file)

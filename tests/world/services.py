@@ -1,4 +1,4 @@
-"""Other services: they write requests to the inbox, and now and then what is none."""
+"""Other services: they write requests, and some invalid records, to the inbox."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -27,7 +27,7 @@ def text_of(number: int, ask: Ask) -> str:
 
 
 class Services:
-    """A producer of their own."""
+    """The services' own producer."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop, self._node = loop, loop.node("services")
@@ -40,7 +40,7 @@ class Services:
         await self._loop.start(self._node, self._producer.start())
 
     def plan(self, records: Sequence[Ask]) -> None:
-        """Have each written at its time from now."""
+        """Write each record at its time, counted from this call."""
         for number, record in enumerate(records):
             request_id = f"srv_{number:024x}"
             if record.what != "garbage":

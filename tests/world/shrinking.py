@@ -1,4 +1,4 @@
-"""The smallest plan that still fails: rows left out by delta debugging (Zeller, ddmin), the others made plain."""
+"""Find the smallest plan that still fails: remove rows by delta debugging (Zeller, ddmin), then simplify the others."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields, replace
@@ -11,7 +11,7 @@ Still = Callable[[Plan], bool]
 
 
 def shrink(plan: Plan, fails: Still, most_runs: int) -> Plan:
-    """Return a plan that still fails, less all that could be left out of it within so many runs; `plan` fails."""
+    """Return the smallest failing plan found within `most_runs` runs; `plan` itself must fail."""
     left = most_runs
 
     def still(tried: Plan) -> bool:
@@ -31,7 +31,7 @@ def shrink(plan: Plan, fails: Still, most_runs: int) -> Plan:
 
 
 def _fewer(plan: Plan, part: str, still: Still) -> Plan:
-    """Leave out what is not needed: all rows, half of them, and so on down to one."""
+    """Remove the rows that the failure does not need: all, half, and so on down to one."""
     size = len(getattr(plan, part))
     while size:
         at = 0
@@ -46,7 +46,7 @@ def _fewer(plan: Plan, part: str, still: Still) -> Plan:
 
 
 def _plainer(plan: Plan, part: str, still: Still) -> Plan:
-    """Make each row as plain as it may be."""
+    """Simplify each row as far as possible."""
     for at in range(len(getattr(plan, part))):
         for change in _changes(getattr(plan, part)[at]):
             rows = getattr(plan, part)
@@ -59,7 +59,7 @@ def _plainer(plan: Plan, part: str, still: Still) -> Plan:
 
 
 def _changes(row: Any) -> Iterator[dict[str, Any]]:
-    """Yield what would make a row plainer: all at once, then one by one."""
+    """Yield the changes that simplify a row: all together, then each alone."""
     plain = {field.name: field.default for field in fields(row) if field.default is not MISSING}
     plain |= {"at_s": round(row.at_s, 1)} | ({"session": 0} if hasattr(row, "session") else {})
     yield plain

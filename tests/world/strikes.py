@@ -1,4 +1,4 @@
-"""The faults, done: at their time, or at the next call of a process that they are aimed at."""
+"""Apply the faults at their time, or at the next call of the process that triggers them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -23,11 +23,11 @@ from tests.world.virtual.node import Node
 from workers.engine.fake import FAKE_REVISION
 
 _GROWN: Final = 12
-_SLOW_S: Final = 0.08  # there and back within an answer's grace
+_SLOW_S: Final = 0.08  # a round trip within an answer's grace period
 
 
 class Strikes:
-    """`processes` has the running ones of a kind, `join` another worker."""
+    """The faults of a plan. `processes` has the running processes of a kind, `join` starts another worker."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Strikes:
         self.done: list[tuple[float, Fault]] = []
 
     def plan(self, faults: Sequence[Fault]) -> None:
-        """Have each happen at its time from now."""
+        """Apply each fault at its time, counted from this call."""
         for fault in faults:
             if fault.nth:
                 self._loop.after(fault.at_s, self.throws.setdefault, fault, set())
@@ -55,7 +55,7 @@ class Strikes:
                 self._loop.after(fault.at_s, self._aimed.append if fault.call else self.strike, fault)
 
     def calls(self, node: Node, call: str) -> None:
-        """Strike where a fault is aimed at this call."""
+        """Apply the faults that this call triggers."""
         for fault in self._aimed:
             if fault.call == call and self._victim(fault).node is node:
                 self._aimed.remove(fault)
@@ -63,7 +63,7 @@ class Strikes:
                 return
 
     def entered(self, node: Node, call: str, method: str) -> None:
-        """Throw where a fault is aimed at a part that is called; a process that starts is none of it."""
+        """Throw if a fault targets this part, unless the process is still starting."""
         for fault, methods in self.throws.items() if node.serves else ():
             if fault.call == call and self._victim(fault).node is node:
                 methods.add(method)
@@ -78,7 +78,7 @@ class Strikes:
         return self._process(kind, fault.target)
 
     def strike(self, fault: Fault) -> None:
-        """Do it now."""
+        """Apply the fault immediately."""
         self.done.append((self._loop.now, fault))
         self._loop.trace("fault", fault.kind, fault.target)
         where, _, what = fault.kind.partition("-")
@@ -113,7 +113,7 @@ class Strikes:
         victim = self._victim(fault)
         match fault.kind.partition("-")[0]:
             case "kill":
-                # What is called has been asked, and nobody is left to hear the answer.
+                # The call has been sent, and no process remains to receive its answer.
                 self._loop.after(0.0, victim.kill, fault.for_s) if fault.call else victim.kill(fault.for_s)
             case "stop":
                 victim.ask_to_stop()
@@ -154,7 +154,7 @@ class Strikes:
                 self._move(State(epoch=2, aliases={"champion": FAKE_REVISION}))
 
     def open_canary(self) -> None:
-        """Have half of the conversations go to the canary's worker, which is started."""
+        """Start the canary's worker and route half of the conversations to it."""
         for topic, count in TopicNames().of_lane("canary", request_partitions=PARTITIONS).items():
             self._kafka.grow(topic, count)
         aliases: dict[Alias, str] = {"champion": FAKE_REVISION, "canary": CANARY_REVISION}
@@ -162,17 +162,17 @@ class Strikes:
         self._process("worker", CANARY).start()
 
     def _move(self, state: State) -> None:
-        """Write a move of the registry; a second one to an epoch counts for nothing."""
+        """Write a move of the registry; a second move to the same epoch has no effect."""
         move = Move(state=state, author="operator", reason="canary", unix_ms=1)
         self._kafka.write(TopicNames().versions, 0, encode_entry(move), key_of(move, str(self._loop.now)))
 
     def _forge(self) -> None:
-        """Write an end of another's conversation under the id of a request that is open."""
+        """Write an end with another conversation's text under the id of an open request."""
         records = [record for log in self._kafka.log("chat.requests.short") for record in log.records(0, log.high)]
         try:
             request = decode_request(max(records, key=lambda record: record.timestamp).value)
         except (ValueError, ProtocolError):
-            return  # there is none, or it is none
+            return  # no record, or an invalid one
         forged = ReplyDone(
             request_id=request.id,
             session_id="another",

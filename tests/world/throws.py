@@ -1,4 +1,4 @@
-"""Faults of our own: an exception that nobody foresees, at a call that one part of the product makes of another."""
+"""Injected faults: an unexpected exception at a call from one part of the product to another."""
 
 import inspect
 import sys
@@ -13,8 +13,8 @@ from tests.world.virtual.node import NODE, Node
 SECRET: Final = "my card is 4111"
 _ROOT: Final = Path(__file__).parents[2]
 _OURS: Final = tuple(f"{_ROOT / name}/" for name in ("gateway", "shared", "workers"))
-# Handlers themselves, and what raises nothing by its contract: what they call is thrown at. And what a process does for
-# no single item, without which it ends.
+# Handlers themselves, and functions that raise nothing by contract, are excluded; exceptions are injected into what
+# they call. So is work that belongs to no single request and whose failure ends the process.
 _LEFT_OUT: Final = (
     *(
         "Answering.end",
@@ -50,15 +50,15 @@ Entered = Callable[[Node, str, str], None]
 
 
 class ThrownError(Exception):
-    """Quotes what a customer wrote, as many an exception does."""
+    """An exception that quotes a customer's text, as many exceptions do."""
 
     def __init__(self) -> None:
         super().__init__(f"could not convert '{SECRET}'")
 
 
 def install(seams: Sequence[str], entered: Entered, aimed: Sized) -> None:
-    """Have `entered` told of each call of these classes' public methods and functions, before it and after, while
-    anything is `aimed`."""
+    """Call `entered` before and after each call of these functions and of these classes' public methods while anything
+    is `aimed`."""
     for seam in seams:
         thing, (module, _, own) = resolve_name(seam), seam.partition(":")
         if not inspect.isclass(thing):
@@ -70,7 +70,7 @@ def install(seams: Sequence[str], entered: Entered, aimed: Sized) -> None:
 
 
 def _watched(call: Callable[..., Any], own: str, seam: str, entered: Entered, aimed: Sized) -> Callable[..., Any]:
-    """Return the same; a class's calls of itself, and those of libraries, are none of a handler's."""
+    """Wrap a call; calls within the same class and from libraries are not reported."""
     waits = inspect.iscoroutinefunction(call)
 
     async def work(node: Node, args: Any, named: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Who comes with which token: the issuer, whose keys rotate and cannot always be read, and what a stranger shows."""
+"""Tokens: an issuer whose keys rotate and sometimes cannot be read, and the invalid tokens of strangers."""
 
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,24 +14,24 @@ if TYPE_CHECKING:
     from tests.world.virtual.loop import VirtualLoop
 
 TENANTS: Final = ("demo", "garden")
-SESSION: Final = "chat"  # as every customer calls theirs
+SESSION: Final = "chat"  # the session id of every customer
 STRANGERS: Final = ("no token", "an old token", "another's key", "another's algorithm", "another's service")
 _ALWAYS_S: Final = 3_600.0
 _OLD_S: Final = -60.0
 
 
 def conversation(customer: str) -> SessionKey:
-    """Return what a customer's session is called behind the gateways."""
+    """Return the key of a customer's session inside the system."""
     return SessionKey(tenant_of(customer), owned_session_id(conversation_of(customer), SESSION))
 
 
 def tenant_of(customer: str) -> str:
-    """Return whose customer it is."""
+    """Return the tenant of a customer."""
     return TENANTS[int(conversation_of(customer)[1:]) % len(TENANTS)]
 
 
 class Issuer:
-    """One for all; it signs with its newest key, and tells of no other."""
+    """The one issuer. It signs with its newest key and publishes only that key."""
 
     def __init__(self, loop: "VirtualLoop") -> None:
         self._loop = loop
@@ -39,21 +39,21 @@ class Issuer:
         self.away_until_s = 0.0
 
     def rotate(self) -> None:
-        """Have another key."""
+        """Replace the key."""
         self._number += 1
 
     def read(self, *_: Any) -> tuple[TokenKey, ...]:
-        """Stand in place of `gateway.access.jwks.read_keys`."""
+        """Replace `gateway.access.jwks.read_keys`."""
         if self._loop.now < self.away_until_s:
             raise KeysUnreadable("HTTP 503")
         return (TokenKey("EdDSA", str(self._number), _key(self._number).public_key()),)
 
     def token(self, customer: str, for_s: float = _ALWAYS_S) -> str:
-        """Return a good one."""
+        """Return a valid token."""
         return self._signed(customer, for_s, _key(self._number))
 
     def strangers(self, what: str, customer: str) -> str | None:
-        """Return what is not to be let in."""
+        """Return a token that must be refused."""
         match what:
             case "an old token":
                 return self._signed(customer, _OLD_S, _key(self._number))

@@ -1,4 +1,4 @@
-"""The world: booted once, then one seed's plan happens in it, and is judged."""
+"""The world: booted once, then it runs and judges the plan of one seed."""
 
 import asyncio
 import gc
@@ -41,20 +41,20 @@ GATEWAYS: Final = 2
 _BOOT_S: Final = 60.0
 _READY: Final = ("gateway_ready", "worker_ready")
 _LOOK_S: Final = 0.25
-_READ_AGAIN_S: Final = 6.0  # by then whoever reads has learnt what is its process's (`machine._poll_seldom`)
+_READ_AGAIN_S: Final = 6.0  # every poller has read its process's state within this time (`machine._poll_seldom`)
 _AFTER_S: Final = 40.0
 _SETTLE_S: Final = 0.5
-_THAWED_S: Final = 1.0  # by then it has read what came meanwhile
-_LEFT_OUT: Final = ("event", "level", "trace_id")  # of a line of a log
-_LEFT_S: Final = 1.0  # who hangs has by then
+_THAWED_S: Final = 1.0  # a frozen process has read its backlog within this time
+_LEFT_OUT: Final = ("event", "level", "trace_id")  # fields of a log line
+_LEFT_S: Final = 1.0  # a hanging process has left within this time
 _BESIDE: Final = (WORKERS, CANARY, *ELASTIC)
-_KNOWN_S: Final = 3.0  # by then every gateway has heard of the canary's worker
+_KNOWN_S: Final = 3.0  # every gateway knows the canary's worker within this time
 _MUTE: Final = ("never retrieved", "Unclosed")
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a plan. `broken` counts what was found by invariant, `story` tells it."""
+    """The result of a plan. `broken` counts the breaches by invariant, `story` describes them."""
 
     plan: Plan
     broken: dict[str, int]
@@ -64,7 +64,7 @@ class Outcome:
 
 
 class World:
-    """`boot`, then `run` once."""
+    """Call `boot`, then `run` once."""
 
     def __init__(self) -> None:
         self.loop = loop = VirtualLoop(random.Random(0))
@@ -98,10 +98,10 @@ class World:
     def boot(self) -> None:
         """Start every process and wait until all are ready."""
         self.loop.run_until_complete(self.loop.start(self.loop.world, self._boot()))
-        gc.disable()  # each fork ends soon; and what is collected would run to its `finally`
+        gc.disable()  # each fork ends soon, and a collected coroutine would run its `finally`
 
     def run(self, plan: Plan) -> Outcome:
-        """Have a plan happen; the seed decides all that is not in it."""
+        """Run a plan; the seed decides all that the plan leaves open."""
         for name, owner in (("loop", self.loop), ("kafka", self._kafka), ("redis", self._redis)):
             owner.chance.seed(f"{plan.seed}/{name}")
         self._entropy.reseed(plan.seed)
@@ -131,8 +131,8 @@ class World:
         await asyncio.sleep(_READ_AGAIN_S)
 
     def _process(self, kind: Kind, number: int) -> Process:
-        """Return a gateway or worker; numbers beyond the last begin again, but for those of the worker that joins and
-        of the canary's."""
+        """Return a gateway or worker. Numbers beyond the last start over, except those of the joining worker and of the
+        canary."""
         count = GATEWAYS if kind == "gateway" else WORKERS
         key = (kind, number if kind == "worker" and number in _BESIDE else number % count)
         if key not in self._processes:
@@ -163,15 +163,15 @@ class World:
         await self._until_settled(plan)
 
     async def _open_canary(self) -> None:
-        """Wait until the canary is asked."""
+        """Wait until the canary receives questions."""
         self._strikes.open_canary()
         ready = self._ready + 1
-        while self._ready < ready:  # noqa: ASYNC110 - a log is looked at
+        while self._ready < ready:  # noqa: ASYNC110 - polls a log
             await asyncio.sleep(_LOOK_S)
         await asyncio.sleep(_KNOWN_S)
 
     async def _shop(self, plan: Plan, shoppers: dict[str, Shopper]) -> None:
-        """Have all customers come in, and do what they will."""
+        """Connect all customers, and let them act."""
         for shopper in shoppers.values():
             self.loop.create_task(shopper.run())
         for shopper in shoppers.values():
@@ -186,7 +186,7 @@ class World:
             self.loop.call_at(base_s + act.at_s, shoppers[act.customer].act, act.what)
 
     async def _until_settled(self, plan: Plan) -> None:
-        """Wait until each has what it came for, or nobody can hope for it any more."""
+        """Wait until each customer has its answers, or no further answer can come."""
         rows: tuple[Ask | Act | Fault, ...] = (*plan.asks, *plan.acts, *plan.faults, *plan.records)
         quiet_s = self.loop.now + max((row.at_s for row in rows), default=0.0)
         if any(fault.kind.startswith("hang-") for fault in plan.faults):
@@ -199,7 +199,8 @@ class World:
         await asyncio.sleep(_SETTLE_S)
 
     def _is_settled(self) -> bool:
-        """Return whether nobody waits for an answer, and no process stands still: it may have to hear of an erasure."""
+        """Return whether no customer waits for an answer and no process is frozen, which may still have to read an
+        erasure."""
         thawed_s = self.loop.now - _THAWED_S
         return not (
             self._ledger.num_open
@@ -221,9 +222,9 @@ class World:
                 judge_breakers(node.admission, self._oracles)
         self._oracles.judge(plan, self._ledger, self._services.request_ids)
         thrown = bool(self._oracles.thrown)
-        if thrown:  # who is harmed by one may be refused so (HARMED)
+        if thrown:  # an exception may refuse one client so (HARMED)
             verdict.broken[Breach.FAULT].clear()
-        if thrown or kafka_ails(plan):  # an adopted question that cannot be read in time is told "busy", rightly
+        if thrown or kafka_ails(plan):  # an adopted question that cannot be read in time is answered "busy", correctly
             wrong = verdict.broken[Breach.WRONG_TEXT]
             wrong[:] = [found for found in wrong if not found[0].ends or found[0].ends[0][1].source != "busy"]
         broken = Counter({name: len(found) for name, found in self._oracles.found.items()})
@@ -245,7 +246,7 @@ class World:
         return Outcome(plan, dict(broken), told, self._digest.hexdigest(), facts)
 
     def _rights(self, plan: Plan) -> Shipped:
-        """Return the oracle of what workers and gateways may have said."""
+        """Return the oracle of the texts that workers and gateways may have sent."""
         away = [
             (self._unix_ms(at_s), self._unix_ms(at_s + fault.for_s))
             for at_s, fault in self._strikes.done
@@ -260,7 +261,7 @@ class World:
         return (EPOCH_S + now_s - START_S) * 1_000
 
     def _tell(self, plan: Plan, verdict: Verdict) -> str:
-        """Return a page about what is broken."""
+        """Return a page about the breaches."""
         found = [(name, what) for name, every in self._oracles.found.items() for what in every]
         found += [(Breach.FOREIGN.name, line.what) for line in self._ledger.strays]
         for breach, guilty in verdict.broken.items():

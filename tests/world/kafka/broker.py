@@ -1,4 +1,4 @@
-"""Three brokers: who leads what, what they answer, and what becomes of them."""
+"""Three Kafka brokers: which one leads each partition, how they answer, and how they fail."""
 
 import asyncio
 import random
@@ -46,9 +46,9 @@ Layout = dict[str, list[tuple[int, int | None]]]
 
 
 class Kafka:
-    """`topics` says how many partitions each has, `configs` what it was created with. `calls(process, call)` is told of
-    each request that arrives, `retaining(log, end)` of what is to be
-    deleted."""
+    """The brokers of a world. `topics` is the number of partitions of each topic, `configs` the configuration it was
+    created with. `calls(process, call)` is called for each request that arrives, `retaining(log, end)` before records
+    are deleted."""
 
     def __init__(
         self, loop: "VirtualLoop", topics: Mapping[str, int], configs: Mapping[str, Mapping[str, str]]
@@ -71,7 +71,7 @@ class Kafka:
             self.grow(topic, count)
 
     def port(self, broker: int) -> int:
-        """Return where a broker listens."""
+        """Return the port of a broker."""
         return _FIRST_PORT + broker
 
     def log(self, topic: str) -> list[Log]:
@@ -79,14 +79,14 @@ class Kafka:
         return [log for log in self.logs.values() if log.topic == topic]
 
     def lag_s(self, broker: int) -> float:
-        """Return how long a message to or from a broker takes."""
+        """Return the delay of a message to or from a broker, in seconds."""
         slow = self.chance.random() * _SLOW_S if self.loop.now < self.slow_until_s[broker] else 0.0
         return self.loop.lag_s() + slow
 
     # --- what becomes of the brokers
 
     def stop(self, broker: int) -> None:
-        """Take one away, unless it is the last; a moment later others lead what it led."""
+        """Stop a broker unless it is the last one. Other brokers lead its partitions a moment later."""
         if self.up[broker] and sum(self.up.values()) > 1:
             self.up[broker] = False
             for connection in [each for each in self.connections if each.broker == broker]:
@@ -96,7 +96,7 @@ class Kafka:
             self.loop.after(_ELECTION_S, self._elect)
 
     def start(self, broker: int) -> None:
-        """Bring one back."""
+        """Start a stopped broker."""
         self.up[broker] = True
         self._elect()
 
@@ -115,7 +115,7 @@ class Kafka:
         return self.chance.random() < 0.5
 
     def move_leaders(self) -> None:
-        """Have others lead about half of the partitions."""
+        """Move the leadership of about half of the partitions to other brokers."""
         living = self._living()
         for log in self.logs.values():
             if self.chance.random() < 0.5:
@@ -123,11 +123,11 @@ class Kafka:
         self._coordinator = self.chance.choice(living)
 
     def tell_stale(self, seconds: float) -> None:
-        """Go on telling who led until now, and how many partitions there were."""
+        """Return the present leaders and partition counts in metadata for this long, even after they change."""
         self._stale = self.loop.now + seconds, self._layout()
 
     def grow(self, topic: str, count: int) -> None:
-        """Give a topic more partitions."""
+        """Add partitions to a topic."""
         append_time = self._configs.get(topic, {}).get("message.timestamp.type") == "LogAppendTime"
         for number in range(len(self.log(topic)), count):
             self.logs[topic, number] = Log(topic, number, len(self.logs) % BROKERS, append_time)
@@ -141,8 +141,8 @@ class Kafka:
         log.replicated(batch, log.epoch)
 
     def retain(self, age_s: float) -> None:
-        """Delete the records that are older, of topics that keep theirs for a while; of compacted ones those that a
-        later record of the same key replaces."""
+        """Delete records older than this from topics with time-based retention, and superseded records from compacted
+        topics."""
         for log in self.logs.values():
             config = self._configs.get(log.topic, {})
             if "compact" in config.get("cleanup.policy", ""):
@@ -158,7 +158,7 @@ class Kafka:
     # --- connections and requests
 
     async def connect(self, host: str, port: int, **options: Any) -> Connection:
-        """Stand in place of `aiokafka.conn.create_conn`. Raises `ConnectionRefusedError`."""
+        """Replace `aiokafka.conn.create_conn`. Raises `ConnectionRefusedError`."""
         broker = port - _FIRST_PORT
         await asyncio.sleep(2 * self.lag_s(broker))
         if not self.up.get(broker, False):
@@ -166,19 +166,19 @@ class Kafka:
         return Connection(self, broker, host, options)
 
     def asked(self, connection: Connection, request: Any) -> None:
-        """Take in that a request was sent, or answered; most may change what its process fetches from now on."""
+        """Record that a request was sent or answered; most can change which records the process fetches next."""
         if not type(request).__name__.startswith(_CHANGES_NOTHING):
             self.wake(connection.node)
 
     def wake(self, node: Node) -> None:
-        """Answer the fetches of a process whose time is over: it is about to fetch something else."""
+        """Answer a process's idle fetches when they expire: it is about to fetch other records."""
         node.refetched_s = self.loop.now
         for connection in self.connections:
             if connection.idle is not None and connection.node is node:
                 connection.idle()
 
     def handle(self, connection: Connection, request: Any, answer: Callable[[Any], None]) -> None:
-        """Answer a request, now or later."""
+        """Answer a request, immediately or after a delay."""
         name = type(request).__name__.partition("_")[0]
         self.calls(connection.node, name.removesuffix("Request"))
 
@@ -293,7 +293,7 @@ class Kafka:
         Fetch(self, connection, request, answer).look()
 
     def fetched(self, connection: Connection, request: Any) -> tuple[list[Any], bool, bool]:
-        """Return the rows of a fetch, whether there are records, and whether anything is wrong."""
+        """Return the rows of a fetch, whether it has records, and whether it has an error."""
         told, anything, wrong = [], False, False
         for topic, parts in request.topics:
             rows: list[Any] = []

@@ -1,4 +1,4 @@
-"""A connection to a broker, in place of `aiokafka.conn.AIOKafkaConnection`: one request after the other."""
+"""A connection to a broker, which replaces `aiokafka.conn.AIOKafkaConnection` and sends one request after the other."""
 
 import asyncio
 from collections import deque
@@ -11,7 +11,7 @@ from tests.world.virtual.node import NODE, Handle
 if TYPE_CHECKING:
     from tests.world.kafka.broker import Kafka
 
-# By API key: the lowest and the highest version that the world's brokers speak.
+# The lowest and the highest version that the world's brokers support, by API key.
 VERSIONS: Final = {
     0: (3, 3),
     1: (4, 4),
@@ -29,11 +29,12 @@ VERSIONS: Final = {
     32: (1, 1),
 }
 _AT_ONCE: Final = (1, 12)
-"""Fetches and heartbeats: it makes no difference whether they arrive late or are answered late."""
+"""Fetches and heartbeats: a delayed request has the same effect as a delayed response."""
 
 
 class Connection:
-    """`idle` answers a fetch that waits for records though its time is over: nobody needs the answer yet."""
+    """A client's connection to a broker. `idle` answers a fetch that has expired while it waited for records and whose
+    answer no consumer needs yet."""
 
     def __init__(self, kafka: "Kafka", broker: int, host: str, options: dict[str, Any]) -> None:
         self.kafka, self.broker, self.host, self.port = kafka, broker, host, kafka.port(broker)
@@ -66,7 +67,7 @@ class Connection:
         return future
 
     def _expire(self) -> None:
-        """Fail the request whose time is over, but for an idle fetch, and come back for the next."""
+        """Fail the request that has timed out, unless it is an idle fetch, and schedule the check of the next one."""
         self._expiry = None
         for _, future, since_s in self._waiting:
             if not future.done():

@@ -18,7 +18,7 @@ Answer = Callable[..., None]
 
 @dataclass(eq=False)
 class Member:
-    """`join` and `sync` answer the request of that kind that waits; `instance` names a static member."""
+    """A member. `join` and `sync` answer its pending request of that kind; `instance` names a static member."""
 
     id: str
     instance: str | None
@@ -32,8 +32,9 @@ class Member:
 
 @dataclass(eq=False)
 class Group:
-    """`state` is one of Empty, Preparing, Syncing, Stable; `pending` have an id and are no members yet, `unsynced` are
-    to ask for their share. It is `known` once it had a member or an offset."""
+    """A consumer group. `state` is Empty, Preparing, Syncing or Stable. `pending` holds ids that are not members yet,
+    `unsynced` the members that have not requested their assignment. A group is `known` once it has had a member or an
+    offset."""
 
     state: str = "Empty"
     generation: int = 0
@@ -48,18 +49,18 @@ class Group:
     timer: "Handle | None" = None
 
     def of_instance(self, instance: str | None) -> Member | None:
-        """Return the static member of that name."""
+        """Return the static member of this name."""
         if instance is None:
             return None
         return next((member for member in self.members.values() if member.instance == instance), None)
 
     @property
     def rebalance_s(self) -> float:
-        """Return how long a rebalance waits for a member."""
+        """Return how long a rebalance waits for members, in seconds."""
         return max((member.rebalance_s for member in self.members.values()), default=0.0)
 
     def refuses(self, member_id: str, instance: str | None = None, generation: int | None = None) -> int:
-        """Return why it takes nothing from this member: an error's code, or 0."""
+        """Return the error code with which the group refuses this member, or 0."""
         holder = self.of_instance(instance)
         if holder is not None and holder.id != member_id:
             return FENCED
@@ -69,7 +70,8 @@ class Group:
 
 
 class Groups:
-    """All groups. `committed(topic, partition, before, offset, metadata)` is called before a commit counts."""
+    """All consumer groups. `committed(topic, partition, before, offset, metadata)` is called before a commit takes
+    effect."""
 
     def __init__(self, loop: "VirtualLoop", partitions: Container[tuple[str, int]]) -> None:
         self._loop, self._partitions = loop, partitions
@@ -79,11 +81,11 @@ class Groups:
         self.committed: Callable[[str, int, int, int, str], None] = lambda *_: None
 
     def of(self, name: str) -> Group:
-        """Return a group, new where there is none."""
+        """Return a group, creating it if it does not exist."""
         return self.by_name.setdefault(name, Group())
 
     def join(self, request: Any, answer: Answer) -> None:
-        """Take a member in, and begin a rebalance where there is reason for one."""
+        """Add a member, and begin a rebalance if one is needed."""
         group, name, instance = self.of(request.group), request.member_id, request.group_instance_id
         error = group.refuses(name, instance) if name and name not in group.pending else 0
         if not name:
@@ -116,7 +118,7 @@ class Groups:
             self._prepare(group)
 
     def sync(self, request: Any, answer: Answer) -> None:
-        """Hand out the leader's assignment."""
+        """Distribute the leader's assignment."""
         group = self.of(request.group)
         error = group.refuses(request.member_id, request.group_instance_id, request.generation_id)
         if error or group.state == "Preparing":
@@ -133,7 +135,7 @@ class Groups:
                 _tell_sync(each, 0, group.assignment.get(each.id, b""))
 
     def heartbeat(self, request: Any, answer: Answer) -> None:
-        """Keep a member's session, and say whether it is to join anew."""
+        """Renew a member's session, and return whether it has to rejoin."""
         group = self.of(request.group)
         error = group.refuses(request.member_id, None, request.generation_id)
         if not error:
@@ -142,7 +144,7 @@ class Groups:
         answer(0, error)
 
     def leave(self, request: Any, answer: Answer) -> None:
-        """Let a member go."""
+        """Remove a member."""
         group, name = self.of(request.group), request.member_id
         begins = name in group.pending
         error = 0 if begins else group.refuses(name)
@@ -153,7 +155,7 @@ class Groups:
         answer(0, error)
 
     def commit(self, request: Any, answer: Answer) -> None:
-        """Take offsets from a member of this generation, or from anybody where there is no member."""
+        """Commit offsets of a member of this generation, or of any client if the group has no members."""
         group, name = self.of(request.consumer_group), request.consumer_id
         error, generation = 0, request.consumer_group_generation_id
         if generation >= 0 or group.members:
@@ -177,7 +179,7 @@ class Groups:
         return number, error
 
     def offsets(self, request: Any, answer: Answer) -> None:
-        """Tell what was committed."""
+        """Answer with the committed offsets."""
         known = self.of(request.consumer_group).offsets
         told = [(topic, [(n, *known.get((topic, n), (-1, "")), 0) for n in parts]) for topic, parts in request.topics]
         answer(0, told, 0)
@@ -185,7 +187,7 @@ class Groups:
     # --- the rebalance
 
     def _prepare(self, group: Group) -> None:
-        """Have all members join anew, unless they do already."""
+        """Require all members to rejoin, unless a rebalance is already in progress."""
         if group.state != "Preparing":
             for member in group.members.values():
                 _tell_sync(member, REBALANCING)
@@ -203,7 +205,7 @@ class Groups:
             self._complete(group)
 
     def _complete(self, group: Group) -> None:
-        """Begin the next generation. A static member that did not join anew is in it, until its session ends."""
+        """Begin the next generation. A static member that did not rejoin stays in it until its session expires."""
         _stop(group.timer)
         for member in list(group.members.values()):
             if member.join is None and member.instance is None:
@@ -224,7 +226,7 @@ class Groups:
             self._joined(group, member, group.leader)
 
     def _expire_syncs(self, group: Group) -> None:
-        """Let those go that did not ask for their share."""
+        """Remove the members that did not request their assignment."""
         late, group.unsynced = sorted(group.unsynced), set()
         for name in late:
             _stop(group.members[name].expiry if name in group.members else None)
@@ -233,7 +235,7 @@ class Groups:
             self._prepare(group)
 
     def _joined(self, group: Group, member: Member, leader: str) -> None:
-        """Tell a member that it is in."""
+        """Answer a member's join request."""
         told, member.join = member.join, None
         self._alive(group, member)
         assert told is not None, "it asked to join"
@@ -241,7 +243,7 @@ class Groups:
         told(0, 0, group.generation, group.protocol, leader, member.id, everybody if member.id == leader else [])
 
     def _replace(self, group: Group, member: Member, name: str) -> None:
-        """Have a static member go on under another id; who had the one before is fenced."""
+        """Give a static member a new id and fence the client with the previous id."""
         if member.join is not None:
             member.join(0, FENCED, -1, "", "", member.id, [])
         _tell_sync(member, FENCED)
@@ -260,7 +262,7 @@ class Groups:
             self._remove(group, member.id)
 
     def _forget(self, group: Group, name: str) -> None:
-        """Wait no longer for who was given an id."""
+        """Remove an id that was given out and has not joined."""
         if timer := group.pending.pop(name, None):
             timer.cancel()
             self._complete_if_all(group)

@@ -1,4 +1,4 @@
-"""Requests that the broker answers later: records that wait for their replicas, fetches that wait for records."""
+"""Requests with a delayed response: produce requests that wait for replicas, and fetches that wait for records."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from tests.world.kafka.broker import Kafka
 
 NOT_LEADER: Final = 6
-PAUSE_S: Final = 0.03  # before it is told what is wrong: clients ask again at once
+PAUSE_S: Final = 0.03  # before an error is answered: clients retry immediately
 _IDLE_S: Final = 30.0
 _UNDER_WAY_S: Final = 0.01
 
 
 @dataclass(eq=False)
 class Produce:
-    """A request whose batches wait for their replicas."""
+    """A produce request whose batches wait for their replicas."""
 
     request: Any
     answer: Answer
@@ -30,7 +30,7 @@ class Produce:
         self.open = 0
 
     def watch(self, log: Log, batch: Batch) -> None:
-        """Wait until a batch is safe or its leader is another."""
+        """Wait until a batch is replicated or its leader changes."""
         epoch, key = log.epoch, (log.topic, log.number)
         self.open += 1
 
@@ -49,7 +49,7 @@ class Produce:
             log.changed[self] = look
 
     def tell(self) -> None:
-        """Answer, once nothing waits."""
+        """Answer once no batch is pending."""
         if not self.open and len(self.results) == sum(len(parts) for _, parts in self.request.topics):
             topics = self.request.topics
             told = [
@@ -59,7 +59,7 @@ class Produce:
 
 
 class Fetch:
-    """A request that waits for records."""
+    """A fetch request that waits for records."""
 
     def __init__(self, kafka: "Kafka", connection: Connection, request: Any, answer: Answer) -> None:
         self._kafka, self._connection, self._request, self._answer = kafka, connection, request, answer
@@ -68,7 +68,7 @@ class Fetch:
         self._asked_s = kafka.loop.now
 
     def look(self) -> None:
-        """Answer where there is something, else wait for a change."""
+        """Answer if there are records or an error, else wait for a change."""
         told, anything, wrong = self._kafka.fetched(self._connection, self._request)
         if anything and not wrong:
             self._tell(told)
@@ -88,13 +88,13 @@ class Fetch:
         self.timer = self._kafka.loop.after(seconds, then)
 
     def hurry(self) -> None:
-        """Answer when its time is over: its process is about to fetch something else. Else nobody needs an answer
-        without records."""
+        """Answer the fetch when it expires, because its process is about to fetch other records. Otherwise no consumer
+        needs an answer without records."""
         over_s = self._asked_s + self._request.max_wait_time / 1_000
         self._wait(max(0.0, over_s - self._kafka.loop.now), self.end)
 
     def end(self) -> None:
-        """Answer with what there is."""
+        """Answer with the records available."""
         if not self.over:
             self._tell(self._kafka.fetched(self._connection, self._request)[0])
 

@@ -1,7 +1,7 @@
-"""An event loop in virtual time that holds several processes.
+"""An event loop in virtual time that runs several processes.
 
 Each callback carries its process (`Node`) in its context. Within a process callbacks run in the order in which they
-became ready, as asyncio promises; the seed picks which process runs next. Time jumps to the next timer.
+became ready, as asyncio promises; the seed decides which process runs next. Time jumps to the next timer.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class DeadlockError(Exception):
 
 
 class VirtualFuture(asyncio.Future):  # type: ignore[type-arg]
-    """A future whose hash is its number: a set of them has one order, wherever they lie in memory."""
+    """A future whose hash is its number, so that a set of futures has the same order in every run."""
 
     number: int
 
@@ -49,7 +49,7 @@ class VirtualTask(asyncio.Task):  # type: ignore[type-arg]
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """The loop, its clock and its processes. `trace` is told of all that is delivered."""
+    """The loop, its clock and its processes. `trace` records all deliveries."""
 
     def __init__(self, chance: random.Random) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._look_s = 0.0
         self._timers: list[tuple[float, int, Handle]] = []
         self._made = 0
-        self._awake: list[Node] = []  # have something to run
+        self._awake: list[Node] = []  # those with something to run
 
     # --- processes
 
@@ -83,7 +83,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return sum(node.handled for node in self.nodes)
 
     def lag_s(self) -> float:
-        """Return how long a message is under way."""
+        """Return the delay of a message, in seconds."""
         return _LAG_S[0] + self.chance.random() * (_LAG_S[1] - _LAG_S[0])
 
     # --- asyncio's contract
@@ -102,7 +102,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         options = {} if context is None else {"context": context}
         task = VirtualTask(self._made, coro, loop=self, name=name, **options)
         node = NODE.get(self.world) if context is None else context.get(NODE, self.world)
-        node.tasks.append(task)  # a killed process's coroutines are kept: what is freed would run to its `finally`
+        node.tasks.append(task)  # keeps a killed process's coroutines: a collected coroutine would run its `finally`
         return task
 
     def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> Handle:  # type: ignore[override]
@@ -126,7 +126,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self.call_at(self.now + delay, callback, *args, context=context)
 
     def after(self, delay_s: float, callback: Callable[..., Any], *args: Any, node: Node | None = None) -> Handle:
-        """Call later, in a process; in the world's own where none is named."""
+        """Call later, in this process, or in the world's own process if none is named."""
         return self.call_at(self.now + delay_s, callback, *args, context=(node or self.world).context)
 
     def run_in_executor(  # type: ignore[override]
@@ -138,7 +138,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         def work() -> None:
             try:
                 value = func(*args)
-            except BaseException as error:  # noqa: BLE001 - told to who waits for it
+            except BaseException as error:  # noqa: BLE001 - passed to the waiting coroutine
                 self.call_soon(_settle, future.set_exception, future, error, context=node.context)
             else:
                 self.call_soon(_settle, future.set_result, future, value, context=node.context)
@@ -157,7 +157,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         await asyncio.sleep(self.lag_s())
         return self.network.connect(NODE.get(), factory, port or 0)
 
-    get_debug = bool  # it is false, and each future asks
+    get_debug = bool  # always false, and cheap: each future reads it
 
     def _process_events(self, event_list: Any) -> None: ...
 
@@ -176,7 +176,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             node.ready.append(handle)
 
     def _run_once(self) -> None:
-        """Run until it is to stop."""
+        """Run until stopped."""
         timers, awake, random = self._timers, self._awake, self.chance.random
         while not self._stopping:  # type: ignore[attr-defined]
             while timers and timers[0][0] <= self.now:
@@ -199,7 +199,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 awake.remove(node)
 
     def _pass_time(self) -> None:
-        """Jump to the next timer, or to where a frozen process goes on."""
+        """Jump to the next timer, or to the moment a frozen process continues."""
         timers = self._timers
         while timers and timers[0][2][0] is None:
             heapq.heappop(timers)
@@ -211,7 +211,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.now = max(self.now, moment)
 
     def _run_node(self, node: Node) -> None:
-        """Run what is ready in one process, as one turn of its own loop does."""
+        """Run the ready callbacks of one process, like one iteration of an asyncio loop."""
         if self.now >= self._look_s:
             self._look_for_spins()
         ready = node.ready
@@ -226,7 +226,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
                     context.run(callback, *args)
                 except (SystemExit, KeyboardInterrupt):
                     raise
-                except BaseException as error:  # noqa: BLE001 - told to the loop's handler, as asyncio does
+                except BaseException as error:  # noqa: BLE001 - passed to the loop's handler, as in asyncio
                     self.call_exception_handler({"message": f"in {callback}", "exception": error})
 
     def _look_for_spins(self) -> None:

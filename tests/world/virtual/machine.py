@@ -1,7 +1,7 @@
-"""The machine under the processes: clocks, randomness and the connections to Kafka and Redis, made the world's.
+"""The machine under the processes: the world's own clocks, randomness and connections to Kafka and Redis.
 
-The product reads its clocks and makes its threads through `shared.process`; what is replaced here is what libraries
-read by themselves. Nothing is put back: a world has an interpreter of its own (`tests.world.runs`).
+The product reads its clocks and makes its threads through `shared.process`; this module replaces what libraries read
+directly. Nothing is restored: a world has a separate interpreter (`tests.world.runs`).
 """
 
 import asyncio
@@ -65,12 +65,12 @@ class Entropy:
         self.reseed(0)
 
     def reseed(self, seed: int) -> None:
-        """Begin anew, the module `random` too."""
+        """Restart from a seed, including the module `random`."""
         self._chance.seed(f"{seed}/entropy")
         random.seed(f"{seed}/random")
 
     def install(self) -> None:
-        """Have `os.urandom` and `secrets` give it."""
+        """Make it the source of `os.urandom` and `secrets`."""
         chance = self._chance
         _put(os, urandom=chance.randbytes)
         _put(secrets, token_bytes=lambda nbytes=32: chance.randbytes(nbytes))
@@ -79,7 +79,7 @@ class Entropy:
 
 
 def install(loop: "VirtualLoop", kafka: "Kafka", redis: "Redis", issuer: "Issuer", hear: Hear) -> Entropy:
-    """Make the machine the world's for good; `hear` is told of each line of a log: its process and what it says."""
+    """Replace the machine with the world's, permanently; its last argument receives each log line."""
     _install_clocks(loop)
     entropy = Entropy()
     entropy.install()
@@ -108,7 +108,7 @@ def _put(owner: object, **names: Any) -> None:
 
 
 def _install_clocks(loop: "VirtualLoop") -> None:
-    """For the libraries, and for the clients of the chaos run."""
+    """Replace the clocks that libraries and the clients of the chaos run read."""
 
     def wall_s() -> float:
         return NODE.get(loop.world).wall_s()
@@ -124,7 +124,7 @@ def _install_clocks(loop: "VirtualLoop") -> None:
 
 
 def _wake_fetches(kafka: "Kafka") -> None:
-    """A consumer that is to fetch something else has its fetch answered, as it would be a moment later anyway."""
+    """Answer a consumer's pending fetch when it is about to fetch other records, sooner than a broker would."""
 
     def waking(method: Any) -> Any:
         def call(self: Any, *args: Any) -> Any:
@@ -138,7 +138,7 @@ def _wake_fetches(kafka: "Kafka") -> None:
 
 
 def _poll_seldom() -> None:
-    """Have those look less often than in production who look whether there is anything to do: a seed costs less."""
+    """Lengthen the polling intervals, so that a seed costs less."""
     _put(gateway.frontends.websocket, _RELIEVE_S=0.25)
     _put(shared.faq.live, _POLL_S=5.0)
     _put(shared.kafka.watch, _POLL_S=0.5)
@@ -155,19 +155,19 @@ def _by_default(function: Any, **values: Any) -> None:
 
 
 def _count_nothing() -> None:
-    """Leave out what costs and tells nobody: metrics, looks through abstract classes and at Lua's globals."""
+    """Disable costly work that no oracle reads: metrics, checks of abstract classes and of Lua's globals."""
 
     def nothing(*_: Any) -> None: ...
 
     for metric in (Counter, Gauge, Histogram):
         _put(metric, **{name: nothing for name in ("inc", "dec", "set", "observe") if hasattr(metric, name)})
     _put(asyncio.coroutines, iscoroutine=inspect.iscoroutine)
-    _put(scripting_mixin, _check_for_lua_globals=nothing)  # the scripts are tried on a real Redis
+    _put(scripting_mixin, _check_for_lua_globals=nothing)  # the scripts are tested on a real Redis
     _put(scripting_mixin.ScriptingCommandsMixin, _get_server_runtime=runtime_of)
 
 
 def _make_engines_fail() -> None:
-    """Have an engine hang or refuse KV where it is to, and poison end its process."""
+    """Let an engine hang or refuse KV when a fault requires it, and let poison end its process."""
     prefill, decode, import_kv = FakeEngine.prefill, FakeEngine.decode, FakeEngine.import_kv
 
     def prefill_or_die(self: Any, chunks: Any) -> Any:
@@ -194,7 +194,7 @@ def _make_engines_fail() -> None:
 
 
 def _share_what_is_read() -> None:
-    """What each process reads at its start is the same for all, and never changed."""
+    """Load once, for all processes, the files that each reads at its start and never changes."""
     index, tokenizer = FaqIndex.load(), Tokenizer.byte_level()
     _put(FaqIndex, load=lambda *_, **__: index)
     _put(GatewaySettings, cursor_secret_bytes=lambda _: _SECRET)
@@ -202,7 +202,7 @@ def _share_what_is_read() -> None:
 
 
 def _remember_caches() -> None:
-    """Have each process's KV be found, to be judged."""
+    """Keep each process's KV cache, for the oracles."""
     open_cache = workers.kv.cache.open_cache
 
     def opened(*args: Any) -> Any:

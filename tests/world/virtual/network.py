@@ -1,4 +1,4 @@
-"""TCP between the world's processes: delay, back-pressure, the end of a stream, resets, silence."""
+"""TCP between the world's processes: delay, back-pressure, end of stream, resets, silent links."""
 
 import asyncio
 import socket
@@ -51,7 +51,7 @@ class Listener:
 
 
 class Network:
-    """Who listens, and where."""
+    """The listeners, by port."""
 
     def __init__(self, loop: "VirtualLoop") -> None:
         self._loop = loop
@@ -60,7 +60,7 @@ class Network:
         self.num_pipes = 0
 
     def listen(self, node: "Node", factory: Callable[[], Any], port: int) -> Listener:
-        """Raises `OSError` where the port is taken."""
+        """Listen on a port. Raises `OSError` if it is in use."""
         if not port:
             self._last_port += 1
             port = self._last_port
@@ -71,12 +71,12 @@ class Network:
         return made
 
     def forget(self, ports: list[int]) -> None:
-        """Nobody listens there any more."""
+        """Remove the listeners of these ports."""
         for port in ports:
             self._listeners.pop(port, None)
 
     def connect(self, node: "Node", factory: Callable[[], Any], port: int) -> tuple["Pipe", Any]:
-        """Raises `ConnectionRefusedError` where nobody listens."""
+        """Connect to a port. Raises `ConnectionRefusedError` if no process listens there."""
         listener = self._listeners.get(port)
         if listener is None:
             raise ConnectionRefusedError(111, f"nobody listens at {port}")
@@ -186,12 +186,12 @@ class Pipe(asyncio.Transport):
     # --- what the network does
 
     def reset_peer(self) -> None:
-        """Have the other end hear that this one is gone."""
+        """Report a reset to the other end."""
         peer = self.peer
         self._loop.after(self._loop.lag_s(), peer._lost, ConnectionResetError(104, "reset"), node=peer.node)
 
     def be_silent(self) -> None:
-        """Let nothing pass in either direction from now on, though both ends stand."""
+        """Drop all data in both directions while both ends stay open."""
         self._silent = self.peer._silent = True
 
     def _send(self, item: bytes | None) -> None:

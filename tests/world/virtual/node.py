@@ -1,4 +1,4 @@
-"""A process of the world: its schedule, its clocks, its threads, and how it ends."""
+"""A process of the world: its schedule, clocks and threads, and its end."""
 
 import asyncio
 from collections import deque
@@ -22,7 +22,7 @@ NODE: Final[ContextVar["Node"]] = ContextVar("node")
 
 
 class Handle(list[Any]):
-    """A callback, its arguments, its context; once cancelled no callback. A list is made fastest."""
+    """A callback, its arguments and its context; a cancelled one has no callback. A list is the fastest to create."""
 
     __slots__ = ()
 
@@ -34,9 +34,9 @@ class Handle(list[Any]):
 
 
 class Node:
-    """`wall_off_s` is how far its wall clock is from the truth; `ready` holds what its loop is to run, and makes it
-    `awake`; `refetched_s` is when it last came to want other records of Kafka; `serves` whether it has said that it is
-    ready."""
+    """A process. `wall_off_s` is the error of its wall clock; `ready` holds the callbacks that its loop is to run, and
+    makes it `awake`; `refetched_s` is when it last began to fetch other records from Kafka; `serves` is whether it has
+    reported that it is ready."""
 
     def __init__(self, loop: "VirtualLoop", name: str) -> None:
         self.loop, self.name, self.alive = loop, name, True
@@ -44,18 +44,18 @@ class Node:
         self.wall_off_s = 0.0
         self.refetched_s = float("-inf")
         self.handled = self.looked_at = 0
-        self.hangs_since_s: float | None = None  # its engine
-        self.spoils = 0  # so many imports of KV
+        self.hangs_since_s: float | None = None  # since when its engine hangs
+        self.spoils = 0  # the number of KV imports to refuse
         self.kv: KvCache | None = None
         self.admission: Admission | None = None
-        self.sent: dict[str, Entry] = {}  # the last of each conversation
+        self.sent: dict[str, Entry] = {}  # the last question of each conversation
         self.serves = self.timed_out = self.awake = False
         self.ready: deque[Handle] = deque()
         self.tasks: list[asyncio.Task[Any]] = []
         self.pipes: dict[Pipe, None] = {}
         self.ports: list[int] = []
         self.ended: Callable[[], None] = lambda: None
-        self.deaths: Callable[[], None] = lambda: None  # by poison
+        self.deaths: Callable[[], None] = lambda: None  # called when poison ends it
         self.threads = Threads(self)
         self.machinery = Machinery(
             thread=self.threads.thread,
@@ -82,11 +82,11 @@ class Node:
         return EPOCH_S + self.loop.now - START_S + self.wall_off_s
 
     def freeze(self, seconds: float) -> None:
-        """Run nothing of it for a while, as after SIGSTOP or while its loop is held up."""
+        """Run none of its callbacks for this long, as after SIGSTOP or while its loop is blocked."""
         self.frozen_until_s = max(self.frozen_until_s, self.loop.now + seconds)
 
     def kill(self) -> None:
-        """End it as SIGKILL does: no code of it runs again, its peers hear a reset."""
+        """End it like SIGKILL: none of its code runs again, and its peers receive a reset."""
         if self.alive:
             self.bury()
             for pipe in list(self.pipes):
@@ -94,13 +94,13 @@ class Node:
             self.ended()
 
     def poisoned(self) -> None:
-        """End it from within one of its threads."""
+        """End it from one of its threads."""
         self.deaths()
         self.kill()
         self.threads.sleep(1e6)
 
     def bury(self) -> None:
-        """Note that it is gone."""
+        """Record its end."""
         self.alive = False
         self._exit_never()
         self.ready.clear()
@@ -111,7 +111,7 @@ class Node:
         self._exit = self.loop.after(seconds, self._time_out)
 
     def _time_out(self) -> None:
-        """End it by the timer that needs neither its loop nor its threads; while it is frozen, that is too."""
+        """End it by the timer that needs neither its loop nor its threads; a frozen process's timer is frozen too."""
         if self.frozen_until_s > self.loop.now:
             self._exit_after(self.frozen_until_s - self.loop.now + _THAWED_S)
         else:

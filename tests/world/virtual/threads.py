@@ -1,5 +1,4 @@
-"""Threads as greenlets of the world's schedule: what blocks gives way to the loop, and virtual time passes
-meanwhile."""
+"""Threads as greenlets of the world's schedule: a blocking call returns to the loop while virtual time passes."""
 
 from collections import deque
 from collections.abc import Callable
@@ -13,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Threads:
-    """The threads of one process, and what they wait for."""
+    """The threads of one process, and the events they wait for."""
 
     def __init__(self, node: "Node") -> None:
         self._node = node
@@ -36,20 +35,20 @@ class Threads:
         return [thread.name for thread in self.alive]
 
     def sleep(self, seconds: float) -> None:
-        """Have a thread wait; on the loop's own thread hold up the process."""
+        """Suspend a thread; on the loop's own thread, block the process."""
         if greenlet.getcurrent().parent is not None:
             self.block(seconds, lambda _: None)
         elif seconds > 0:
             self._node.freeze(seconds)
 
     def begin(self, green: "greenlet.greenlet") -> None:
-        """Run a greenlet as soon as its process may."""
+        """Run a greenlet as soon as its process may run."""
         loop = self._node.loop
         green.gr_context = self._node.context.copy()
         loop.after(loop.lag_s() / 4, self._resume, green, False, node=self._node)
 
     def block(self, timeout_s: float | None, register: Callable[[Callable[[], None]], object]) -> bool:
-        """Give way until woken (True) or until the time is over (False)."""
+        """Yield to the loop until woken (return True) or until the timeout (return False)."""
         green, loop = greenlet.getcurrent(), self._node.loop
         parent = green.parent
         assert parent is not None, "the loop itself would block"
