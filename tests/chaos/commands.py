@@ -39,10 +39,11 @@ def run(
     ] = None,
     json_path: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="write the result")] = None,
 ) -> None:
-    """Real processes, an open loop of requests, SIGKILLs by a schedule drawn from the seed; then the ledger's verdict.
+    """Run real processes under an open loop of requests, with SIGKILLs by a schedule drawn from the seed; then judge
+    the ledger.
 
-    Where a promise was broken, each story, and exit status 1; 3 where an answer ended too late and nothing else was
-    broken, which a machine that stands still does too.
+    If a promise was broken, print each story and exit with status 1. Exit with 3 if the only breach is that an answer
+    ended too late, which also happens when the machine itself stalls.
     """
     from ops.measure.runner import run_bench
     from tests.chaos.run import ChaosOptions, PromiseLate, run_chaos

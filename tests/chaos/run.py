@@ -234,7 +234,7 @@ def _rows(strikes: Sequence[Strike], faults: Iterable[Fault], load_end_s: float)
 def tell(
     verdict: Verdict, ledger: Ledger, system: Sequence[Line], start_s: float, logs: Path, command: str
 ) -> NoReturn:
-    """Raises `PromiseBroken`, or `PromiseLate` where it is no more than that, after the stories."""
+    """Print the stories, then raise `PromiseBroken`, or `PromiseLate` if lateness is the only breach."""
     tell_stories(verdict, ledger, system, start_s)
     broken = sum(verdict.count(breach) > 0 for breach in Breach)
     found = (

@@ -48,8 +48,8 @@ class Strikes:
         self.noise = Noisemaker(settings, self.fleet.gateway_ports, self.chance)
 
     async def carry_out(self, fault: Fault) -> None:
-        """Returns when it is over and all is up again, at once where the load or the proxies see to that. A burst is in
-        the load already. Raises `ServiceError`."""
+        """Apply a fault and return when it is over and all processes run, or immediately if the load or the proxies
+        apply it. A burst is part of the load. Raises `ServiceError`."""
         if fault.kind in INSIDE:
             assert self.fleet.gates is not None, "there for these"
             self.fleet.gates.strike(fault)

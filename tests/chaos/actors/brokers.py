@@ -30,8 +30,8 @@ class Brokers:
         self.note(f"broker {node.node_id} killed")
 
     async def fill_disk(self, number: int, down_s: float) -> None:
-        """From now on no file of that process grows, whatever it writes: Kafka is told EFBIG where a full disk says
-        ENOSPC, and takes either for a folder that is lost. Then there is space again, and it is started anew."""
+        """Let no file of that process grow: Kafka receives EFBIG where a full disk returns ENOSPC, and treats either as
+        a failed log folder. After `down_s` remove the limit and start the process again."""
         node = self._node(number)
         _, most = resource.prlimit(node.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(node.pid, resource.RLIMIT_FSIZE, (0, most))

@@ -1,10 +1,10 @@
-"""A session that survives its sockets, as the protocol has it, and tells a ledger all that it does and hears.
+"""A session that survives its sockets, following the protocol, and records in a ledger all that it sends and receives.
 
-Its socket is gone: it waits a jittered moment, goes to either gateway, names its session and the last cursor. What it
-was told of goes on where `recovered` says so. The rest is asked again by the same `event_id`.
+When its socket breaks, the session waits a jittered moment and connects to either gateway with its session id and last
+cursor. The answers that `recovered` names continue. The other questions are sent again with the same `event_id`.
 
-Its gateway says that it closes (4001): what is being answered goes on there, and nothing more is asked of it. Whoever
-has something to ask goes to another gateway at once; the others wait as long as they were told to.
+When its gateway announces that it closes (4001), open answers continue there, and the session sends no new question to
+it. A session with a new question connects to another gateway immediately; the others wait for the announced time.
 """
 
 import asyncio
@@ -95,7 +95,8 @@ class Customer:
             self._dialogue.cut()
 
     def cannot_be_reached(self, way: str) -> None:
-        """Nothing passes on that way for a while, though its sockets stand: who came by it is away from now on."""
+        """Record this session as absent if it uses that route, which passes no data for a while with its
+        sockets open."""
         if self.online.is_set() and self._way == way:
             self._ledger.lost(self.session, time.monotonic(), "the network is silent")
 

@@ -57,10 +57,10 @@ _STEP_COMES_S: Final = 20.0
 
 @dataclass(slots=True, kw_only=True)
 class Fleet:
-    """Use as a context manager. The processes' logs go with it, unless `keep_logs` is set or an error ends it. `lines`
-    tells what was done, for the stories. `gates`: the proxies before the one broker and before Redis, whose addresses
-    are the only ones that gateways and workers ever hear of. `clocks`: those of gateways and workers can be wrong.
-    `hangs`: workers' engines can hang and crash. `versions`: there are two, and workers of a canary and of its control.
+    """Use as a context manager. It deletes the processes' logs at exit, unless `keep_logs` is set or an error ends it.
+    `lines` lists the applied faults, for the stories. `gates`: the proxies in front of the single broker and Redis;
+    gateways and workers receive only the proxies' addresses. `clocks`: the clocks of gateways and workers can be wrong.
+    `hangs`: workers' engines can hang and crash. `versions`: there are two, and workers for a canary and its control.
     `zones`: three, with a broker and a worker each, and a gateway in two of them."""
 
     brokers: int
@@ -223,9 +223,9 @@ class Fleet:
         )
 
     async def strike(self, fault: Fault) -> None:
-        """Kill, wait, start again; returns when all is up again. What must not be hit twice at once waits its turn.
+        """Kill, wait, start again; return when all processes run again.
 
-        Raises `ServiceError` where something does not come up again.
+        Faults of the same group wait for each other. Raises `ServiceError` if a process does not start again.
         """
         async with AsyncExitStack() as stack:
             for name in taken_by(fault):

@@ -1,6 +1,6 @@
 """The customers, in a separate thread and event loop, so that starting a broker does not delay them.
 
-They ask when it is due, whatever happened to the earlier questions. Some of them come through a proxy.
+They ask at the scheduled times, independent of the earlier questions' answers. Some of them connect through a proxy.
 """
 
 import asyncio
@@ -121,7 +121,7 @@ class Load:
                 if time.monotonic() > last_s + _PATIENCE_S:
                     break
                 await asyncio.sleep(_POLL_S)
-            await asyncio.sleep(_POLL_S)  # for what comes twice
+            await asyncio.sleep(_POLL_S)  # for duplicates
         finally:
             pacer.close()
 

@@ -49,7 +49,7 @@ class Noisemaker:
     num_connections: int = 0
 
     async def make(self, for_s: float) -> None:
-        """Fifty records and ten connections a second; where Kafka or a gateway is away, so many fewer."""
+        """Send fifty records and open ten connections a second; fewer while Kafka or a gateway is unavailable."""
         self.lines.append(Line(time.monotonic(), f"noise for {for_s} s"))
         until_s = time.monotonic() + for_s
         producer = Producer(self.settings, client_id="noise")

@@ -13,8 +13,9 @@ from tests.chaos.faults.schedule import Fault, Kind
 
 @dataclass(slots=True, kw_only=True)
 class Scaling:
-    """`gateways` and `workers` are always there, one of each number in a zone; `comers` have come and not gone. `make`
-    makes a worker of a name, `launch` starts a member and waits for it, `note` is told what is done."""
+    """`gateways` and `workers` are the permanent members, one of each number in a zone; `comers` have joined and not
+    left. `make` creates a worker with a name, `launch` starts a member and waits for it, `note` receives each step
+    taken."""
 
     gateways: Sequence[Member]
     workers: Sequence[Member]

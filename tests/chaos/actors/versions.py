@@ -21,7 +21,7 @@ from shared.versions.version import Version
 from shared.wire.lanes import Lane
 
 LANES: Final[tuple[Lane, ...]] = ("canary", "control")
-"""One worker each beside the champion's."""
+"""One worker each, in addition to the champion's."""
 _AUTHOR: Final = "chaos"
 _COMMAND_S: Final = 60.0
 _BEGUN_S: Final = 1.0

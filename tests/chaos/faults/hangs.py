@@ -1,6 +1,10 @@
 """A device that hangs: `python -m tests.chaos.faults.hangs FILE MODULE …` runs a worker whose engine never ends the
-step in which it finds FILE. It takes the file away first, so who put it there sees when the step began to hang. The
-rest of the process goes on. In a step in which it finds FILE.segfault it reads where nothing is, as native code may."""
+step in which it finds FILE.
+
+The engine removes the file first, so the test that created it sees when the step begins to hang. The rest of the
+process continues. In a step in which it finds FILE.segfault the engine reads an invalid address, as faulty native code
+might.
+"""
 
 import ctypes
 import runpy

@@ -1,7 +1,7 @@
-"""Which faults, when, to whom: a pure function of a seed, and never more than what should be survived.
+"""Which faults occur, when, and in which process: a pure function of a seed, within what the system must survive.
 
-Of two gateways, two workers and three brokers one is hit at a time, and the next only when the one before has had its
-time to come back; the runner waits for that besides. Different kinds may meet.
+Of two gateways, two workers and three brokers one is down at a time, and the next fault waits until the previous
+process has had time to recover; the runner also waits for that. Faults of different kinds may overlap.
 """
 
 import random
@@ -14,15 +14,15 @@ from shared.errors import SettingsError
 
 
 class Kind(StrEnum):
-    """`WORKER`, `GATEWAY`, `REDIS` and `BROKER` are killed; Redis comes back empty, a broker with its log. `HANG`: a
+    """`WORKER`, `GATEWAY`, `REDIS` and `BROKER` are killed; Redis restarts empty, a broker with its log. `HANG`: a
     worker's engine hangs. `SEGFAULT`: it crashes its worker in mid-step. `DISK_FULL`: no file of a broker grows.
-    `REBALANCE`: a worker is asked to go, and is started again. `ROLL`: every gateway and worker in turn is, as a
-    deployment does. `CUT`: a client drops its own socket. `BURST`: five to eight times the rate. `NOISE`: what nobody
-    honest sends. `CLOCK_SKEW`: a process's clock jumps, and back; `CLOCK_WRONG`: it is off from the process's start.
-    `SWITCH`: the champion is another version. `ROLLBACK`: a canary gets a share, and loses it. `CONTROLLER`: a
+    `REBALANCE`: a worker is stopped with SIGTERM and started again. `ROLL`: so is every gateway and worker in turn, as
+    in a deployment. `CUT`: a client drops its own socket. `BURST`: five to eight times the rate. `NOISE`: traffic that
+    no honest client sends. `CLOCK_SKEW`: a process's clock jumps, and back; `CLOCK_WRONG`: it is off from the process's
+    start. `SWITCH`: the champion is another version. `ROLLBACK`: a canary gets a share, and loses it. `CONTROLLER`: a
     rollout's controller is killed and started again. `SCALE_OUT`: one or two workers join; `SCALE_IN`: as many are
-    drained and end. `ZONE`: a broker, and the gateway and worker of its zone, are killed at once. What a proxy does to
-    connections is in `Proxy.worsen`."""
+    drained and end. `ZONE`: a broker, and the gateway and worker of its zone, are killed together. `Proxy.worsen`
+    describes what a proxy does to connections."""
 
     WORKER = "worker"
     HANG = "hang"
@@ -59,8 +59,8 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What must not be hit twice at once: its kinds, how many there are of it, how long it is down and how long it
-    takes to come back, in seconds; `tail_s` before the load's end is the last moment for it."""
+    """Targets of which only one may be down at a time: the kinds of fault, the number of targets, how long one is down
+    and how long it takes to recover, in seconds; the last fault begins `tail_s` before the load's end."""
 
     kinds: tuple[Kind, ...]
     targets: int
@@ -101,7 +101,7 @@ VERSIONS: Final = (Kind.SWITCH, Kind.ROLLBACK, Kind.CONTROLLER)
 SLOW: Final = (Kind.SLOW_KAFKA, Kind.SLOW_REDIS)
 PARTITIONS: Final = (Kind.PARTITION, Kind.PARTITION_OUT, Kind.PARTITION_IN)
 INSIDE: Final = (*SLOW, *PARTITIONS)
-"""Between the processes and what they stand on; the others of the network's are between clients and gateways."""
+"""The network between the processes and Kafka or Redis; the other network faults are between clients and gateways."""
 ZONES: Final = 3
 GATEWAYS: Final = 2
 WORKERS: Final = 2
@@ -133,7 +133,7 @@ _BURST_FACTORS: Final = (5, 6, 7, 8)
 
 
 def groups(*, clients: int, brokers: int) -> tuple[Group, ...]:
-    """Of a system of two gateways, two workers, one Redis and so many brokers."""
+    """Return the groups of a system with two gateways, two workers, one Redis and this number of brokers."""
     return (
         Group((Kind.WORKER, Kind.REBALANCE), 2, (0.2, 1.5), 5.0),
         Group((Kind.HANG, Kind.SEGFAULT), WORKERS, (0.2, 1.5), 16.0, 18.0),
@@ -165,8 +165,8 @@ def member_of(target: int) -> int:
 
 
 def taken_by(fault: Fault) -> tuple[str, ...]:
-    """What nothing else may hit as long as it lasts: of two workers, two gateways and the brokers one is hit at a time,
-    by whatever it is, and a clock by one fault."""
+    """Return the targets that no other fault may hit at the same time: of two workers, two gateways and the brokers one
+    is hit at a time, by any kind, and a clock by one fault."""
     match fault.kind:
         case Kind.CLOCK_SKEW:
             return (_clock_of(fault.target),)
@@ -200,8 +200,8 @@ def with_bursts(times_s: Sequence[float], faults: Iterable[Fault], *, rate: floa
 
 
 def counts_for(minutes: float, *, brokers: int) -> dict[Kind, int]:
-    """How many of each by default; those that `PER_MINUTE` does not name happen only where they are asked for. A broker
-    that is alone is not killed: nobody stands in for it."""
+    """Return the default number of faults of each kind; kinds that `PER_MINUTE` does not name occur only on request. A
+    single broker is not killed, because no other broker could replace it."""
     counts = {kind: round(PER_MINUTE.get(kind, 0) * minutes) for kind in Kind}
     return counts if brokers > 1 else counts | {Kind.BROKER: 0}
 
@@ -218,7 +218,8 @@ def parse_faults(text: str) -> dict[Kind, int]:
 
 
 def draw(seed: int, duration_s: float, counts: Mapping[Kind, int], among: tuple[Group, ...]) -> list[Fault]:
-    """In order of time; the same seed gives the same. Raises `SettingsError` where so many find no room."""
+    """Return the faults in order of time; the same seed gives the same. Raises `SettingsError` if they do not fit the
+    duration."""
     faults: list[Fault] = []
     for group in among:
         # Each group draws for itself: more faults of one leave those of the others where they were.

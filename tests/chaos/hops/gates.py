@@ -1,8 +1,8 @@
-"""The proxies between each process and Kafka and Redis, in a thread and an event loop of their own: starting a broker
-holds up no byte.
+"""The proxies between each process and Kafka and Redis, in a separate thread and event loop: starting a broker delays
+no byte.
 
-Every gateway and worker has a way of its own to both, so that one of them can be parted from Kafka while the others are
-not.
+Every gateway and worker has a separate route to both, so that one of them can be partitioned from Kafka while the
+others are not.
 """
 
 import asyncio
@@ -24,9 +24,9 @@ _START_S: Final = 10.0
 
 
 def kafka_listeners(port: int, controller_port: int, ways: Sequence[tuple[int, int]]) -> dict[str, str]:
-    """Lines of server.properties of one node on 127.0.0.1: `port` for whoever has no way of his own, and for each of
-    `ways` a listener on its first port that says it is on its second. A Kafka client goes where the metadata says, and
-    the broker says of each listener what was asked for there."""
+    """Return the listener lines of server.properties for one node on 127.0.0.1: `port` for clients without a route, and
+    for each of `ways` a listener on its first port that advertises its second. A Kafka client connects to the address
+    in the metadata, and the broker returns the advertised address of the listener that received the request."""
     listeners = {"PLAINTEXT": (port, port)} | {f"WAY{number}": way for number, way in enumerate(ways)}
     controller = f"CONTROLLER://127.0.0.1:{controller_port}"
     return {
@@ -38,8 +38,8 @@ def kafka_listeners(port: int, controller_port: int, ways: Sequence[tuple[int, i
 
 @dataclass(slots=True)
 class Gates:
-    """Use as a context manager. `kafka` and `redis` are the ways of each process, gateways first; `lines` tells what
-    was done."""
+    """Use as a context manager. `kafka` and `redis` are the routes of each process, gateways first; `lines` lists the
+    applied faults."""
 
     lines: list[Line] = field(default_factory=list)
     kafka: list[Proxy] = field(default_factory=list)
@@ -54,7 +54,8 @@ class Gates:
         return sum(proxy.carried_bytes for proxy in [*self.kafka, *self.redis])
 
     def strike(self, fault: Fault) -> None:
-        """What is slow is slow for everybody; parted from Kafka is `fault.target` alone. It is over by itself."""
+        """Apply a fault that ends by itself. A slow dependency is slow for all processes; only `fault.target` is
+        partitioned from Kafka."""
         met = self.redis if fault.kind is Kind.SLOW_REDIS else self.kafka
         self._call(self._worsen, fault, met if fault.kind in SLOW else [met[fault.target]])
 

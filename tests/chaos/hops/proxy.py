@@ -1,7 +1,7 @@
-"""A TCP proxy that is a bad network: far away, narrow, silent, in tiny pieces, slow to say that a connection has ended,
-or cutting its connections by a reset. What each of these is called is as in toxiproxy.
+"""A TCP proxy that simulates a bad network: distant, narrow, silent, fragmenting, slow to report that a connection has
+ended, or cutting its connections by a reset. The names of the faults are toxiproxy's.
 
-It lives in an event loop of its holder's. What is changed holds for what is read from then on, in both directions.
+It runs in its holder's event loop. A change applies to data read after it, in both directions.
 """
 
 import asyncio
@@ -32,9 +32,9 @@ class _Ends:
 
 
 class Proxy:
-    """Before `host:target_port`, on `port`. `delay_s` holds every byte back and keeps their order and rate;
-    `bytes_per_s` (None: any) is the rate of each direction of each connection; `slice_bytes` (None: as they come) are
-    written at a time. `carried_bytes` tells what came this way, `num_cut` how many connections were ended here.
+    """A proxy on `port` in front of `host:target_port`. `delay_s` delays every byte and keeps order and rate;
+    `bytes_per_s` (None: unlimited) is the rate of each direction of each connection; `slice_bytes` (None: unchanged) is
+    the size of a write. `carried_bytes` counts the bytes passed, `num_cut` the connections that the proxy has ended.
     Use as an async context manager."""
 
     def __init__(self, host: str, target_port: int, *, delay_s: float = 0.0, bytes_per_s: float | None = None) -> None:
@@ -61,11 +61,14 @@ class Proxy:
         await self.close()
 
     def worsen(self, kind: Kind) -> None:
-        """`LATENCY` each way, `BANDWIDTH` of each connection and direction, `SLICER` so many bytes at a time and
-        `TIMEOUT`, nothing at all, hold until `clear`. `RESET` and `SLOW_CLOSE` are a matter of the moment; of a slow
-        close it is in turn the server and its clients that are gone at once, and the other side is told late. A slow
-        dependency is `LATENCY` of three times the length; of a partition nothing passes, or nothing in one direction
-        (`PARTITION_OUT`: to the server), until `clear` lets it."""
+        """Apply a fault of the network.
+
+        `LATENCY` in each direction, `BANDWIDTH` per connection and direction, `SLICER` with a fixed write size, and
+        `TIMEOUT`, which passes nothing, last until `clear`. `RESET` and `SLOW_CLOSE` happen once; a slow close ends in
+        turn the connections to the server and to the clients immediately, and those of the other side later. A slow
+        dependency is `LATENCY` of three times the length; a partition passes nothing, or nothing in one direction
+        (`PARTITION_OUT`: to the server), until `clear`.
+        """
         match kind:
             case Kind.LATENCY | Kind.SLOW_KAFKA | Kind.SLOW_REDIS:
                 self.delay_s = _LATENCY_S if kind is Kind.LATENCY else SLOW_S

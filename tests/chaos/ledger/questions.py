@@ -1,7 +1,7 @@
-"""What is asked: in two tabs of each conversation, and now and then a second question over an open one. Pure.
+"""The questions: from two tabs of each conversation, sometimes a second one while the first is open. Pure.
 
-The FAQ has an answer to most of it, so that the model is asked, with entries. No two answers are alike: they are drawn
-by a seed of their own.
+The FAQ has an entry for most of them, so that the model is asked, with entries. No two answers are alike: each is drawn
+by its question's seed.
 """
 
 import random
@@ -32,8 +32,8 @@ _OUTPUT_TOKENS: Final = (20, 100)
 
 
 def make_questions(seed: int, count: int, sessions: int) -> list[Question]:
-    """`count` of them from so many tabs, two of each conversation. Half wait for the first token as long as for the
-    whole answer."""
+    """Return `count` questions from this number of tabs, two per conversation. Half allow the first token as long as
+    the whole answer."""
     chance = random.Random(f"{seed}/questions")
     questions: list[Question] = []
     session = 0

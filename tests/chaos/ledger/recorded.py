@@ -55,9 +55,9 @@ class Recorded:
         known.append(request)
 
     def earlier(self, request: ChatRequest) -> list[list[Turn]]:
-        """Return what stands in a request's prompt, in the order of the questions: for each question of its
-        conversation that was asked before it, and of which neither names the other as open beside it, the turn that
-        counts, and behind it those that were written too and count without it."""
+        """Return the turns in a request's prompt, in the order of the questions. For each question of its conversation
+        that was asked before it, unless either names the other as open at the same time: the turn that counts, followed
+        by the other turns written for that question."""
         turns: dict[str, list[Turn]] = defaultdict(list)
         for turn in self.kept.get(request.session_id, ()):
             # The first counts, unless that was cancelled and asked again.
@@ -78,8 +78,8 @@ class Recorded:
         return any(begin <= until_ms and end >= from_ms for begin, end in lacking)
 
     def _ended(self, request: ChatRequest) -> Iterator[Turn]:
-        """Yield the turns that a worker, or a gateway that answered from the FAQ, has written of a question, as far as
-        Kafka tells."""
+        """Yield the turns that a worker, or a gateway that answered from the FAQ, has written for a question, according
+        to the records in Kafka."""
         for done in self.ends[request.id]:
             kept = done.origin == "worker" or done.source not in {*BY_MODEL, "busy"}
             if kept and done.output_text and done.status != "failed":

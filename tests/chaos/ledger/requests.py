@@ -1,8 +1,9 @@
-"""Every request of a load and all that its client heard of it: pure. Times are seconds of one monotonic clock.
+"""Every request of a load, and all that its client received for it: pure. Times are seconds of one monotonic clock.
 
-The clients tell it what they do and hear; it forgets nothing, so `judge` (tests/chaos/ledger/verdict.py) finds what is
-missing, what came twice and what is another's. A session is told of here by its sockets: it is absent from `lost` to
-`opened`."""
+The clients report what they send and receive; nothing is discarded, so `judge` (tests/chaos/ledger/verdict.py) finds
+missing, duplicate and misdirected answers. A session here is the state of its sockets: it is absent from `lost` to
+`opened`.
+"""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -33,8 +34,8 @@ class Breach(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """`deadline_ms` runs from when it is asked first. `session` is one tab's; tabs of one `conversation` are told apart
-    by what stands behind `~`. `temperature` above 0: the seed follows from the response's id."""
+    """`deadline_ms` runs from the first time it is asked. `session` is one tab's; tabs of one `conversation` differ in
+    the part after `~`. `temperature` above 0: the seed follows from the response's id."""
 
     event_id: str
     session: str
@@ -60,12 +61,12 @@ class Line:
 
 @dataclass(slots=True, kw_only=True)
 class Page:
-    """One request, and each of its `response_ids`. `deltas` are those of the last telling; a client that came back may
-    be sent the answer again, and what it was shown before stands in `abandoned`, one text for each telling. `ends`
-    holds every terminal event and its time, and a refusal stands in `refused` until an answer comes after all.
-    `grown_s`: when its text grew beyond the `most_shown` characters that its client had received by then. `crossing`:
-    it was asked again on the same socket before its end was heard, so the whole may be sent once more; `told_again`:
-    it is being sent again."""
+    """One request, and each of its `response_ids`. `deltas` are those of the last transmission; a client that
+    reconnects may receive the answer again, and `abandoned` holds the text of each earlier transmission. `ends` holds
+    every terminal event and its time, and `refused` a refusal until an answer follows it. `grown_s`: when its text grew
+    beyond the `most_shown` characters that its client had received before. `crossing`: it was asked again on the same
+    socket before its end was received, so the whole answer may be sent once more; `told_again`: it is being sent again.
+    """
 
     question: Question
     asked_s: float
@@ -123,7 +124,7 @@ class Ledger:
         self.pages: dict[str, Page] = {}
         self.strays: list[Line] = []
         self.absences: dict[str, list[Absence]] = defaultdict(list)
-        self.stalls: list[tuple[float, float]] = []  # from and until when the clients' own loop heard nothing
+        self.stalls: list[tuple[float, float]] = []  # periods in which the clients' loop was blocked
         self.session_lines: dict[str, list[Line]] = defaultdict(list)
         self.recovered = self.not_recovered = self.farewells = 0
         self._by_session: dict[str, list[Page]] = defaultdict(list)
@@ -176,7 +177,7 @@ class Ledger:
         said = f"recovered={recovered} replayed={replayed}" if resumed else "without a cursor"
         self.session_lines[session].append(Line(now_s, f"session open, {said}"))
 
-    # --- what a client hears
+    # --- what a client receives
 
     def told_to_go(self, session: str, now_s: float, reason: str) -> None:
         """Its gateway closes, and says so beforehand."""

@@ -144,7 +144,7 @@ class Shipped:
             yield speaker.kv(job)
 
     def says(self, page: Page, revision: str) -> bool:
-        """Return whether a worker of that version can have written what the page's client was told at last."""
+        """Return whether a worker of that version can have written the text that the page's client received last."""
         said, speakers = _said(page)[-1:], [each for each in self._speakers if each.revision == revision]
         tries = self._tries(self._requests(page), speakers)
         texts = (speaker.written(speaker.job(asked, turns), said) for asked, turns, speaker, _ in tries)
@@ -213,7 +213,7 @@ class Shipped:
             yield from _some(earlier[-most - 3 :], most)
 
     def _in_its_window(self, turn: Turn) -> Turn:
-        """Return a turn with the first turn of its own prompt, as its worker has written it."""
+        """Return a turn with the start of its window, as its worker has written it."""
         if turn.window_start is not None:
             return turn
         window = self._windows.get(turn.request_id) if turn.source in BY_MODEL else None
@@ -230,7 +230,7 @@ def _once(histories: Iterable[Sequence[Turn]]) -> Iterator[Sequence[Turn]]:
 
 
 def _some(earlier: Sequence[Sequence[Turn]], most: int) -> Iterator[list[Turn]]:
-    """Yield so many of these turns at most, the most first."""
+    """Yield each choice of at most `most` questions with one turn of each, the largest choice first."""
     for num in range(min(most, len(earlier)), -1, -1):
         for chosen in combinations(earlier, num):
             yield from map(list, product(*chosen))

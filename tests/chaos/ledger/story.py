@@ -9,8 +9,8 @@ _AFTER_S = 2.0
 
 
 def story(ledger: Ledger, page: Page, system: Iterable[Line], start_s: float) -> str:
-    """Every event of the request, what its session went through meanwhile, and what was done to the system from ten
-    seconds before it was asked; times in seconds from the load's beginning."""
+    """Return every event of the request, of its session during it, and the faults from ten seconds before it was asked;
+    times are seconds from the load's beginning."""
     question = page.question
     last_s = max([line.at_s for line in page.lines], default=page.asked_s)
     until_s = max(last_s, page.due_s) + _AFTER_S

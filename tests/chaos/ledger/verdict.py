@@ -9,18 +9,19 @@ from shared.wire.outcome import Response
 from tests.chaos.ledger.requests import Absence, Breach, Ledger, Page, Question
 
 GRACE_S: Final = 0.25
-"""A terminal event is heard so much after its deadline, at most."""
+"""The most seconds after its deadline at which a terminal event may arrive."""
 RETURN_GRACE_S: Final = 1.0 + GRACE_S
-"""A client that was away at its deadline hears of it so much after its return: a second to read the log, and grace."""
+"""The most seconds after its return at which a client that was absent at its deadline receives the terminal event: one
+second to read the log, plus the grace period."""
 _TELLTALE_CHARS: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """The only right texts of a question: the model's, whole, and the fallback's. `others`: that of each model that
-    writes beside it, while the workers are replaced one by one. `unread`: what a gateway says to a client that came to
-    it from another, if the question could not be read in time: it knows neither its language nor its words.
-    `decided`: what a worker says instead of asking the model."""
+    """The only right texts of a question: the model's complete text and the fallback's. `others`: the text of each
+    further model that answers while the workers are replaced one by one. `unread`: the gateway's text for a client that
+    came from another gateway if the question could not be read in time, so its language and words are unknown.
+    `decided`: a worker's text that replaces the model's."""
 
     model: str
     fallback: str
@@ -46,9 +47,9 @@ class Excused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """`broken`: by breach, the requests and what was found. `strays`: events that were of no request at all.
-    `latest_s`: of those that were not excused, how far the last terminal event was from its deadline (negative: before
-    it); None where there is none."""
+    """`broken`: by breach, the requests and the evidence. `strays`: events of no known request. `latest_s`: among the
+    requests that were not excused, the time from its deadline to the last terminal event (negative: before it); None
+    without such a request."""
 
     requests: int
     accepted: int
@@ -143,8 +144,8 @@ def _misread(page: Page, right: Rights, owners: dict[str, str], *, moved: bool) 
 
 
 def _misshown(page: Page, right: Rights, owners: dict[str, str]) -> list[tuple[Breach, str]]:
-    """Where a client was shown what begins no right text, in a telling that has no end: it was told anew after that, or
-    heard no more. Whose words they were to be is not known: the model's or the fallback's."""
+    """Return the texts shown to a client that begin no right text, in a transmission without an end: it was replaced
+    later or broken off. Whether the model's or the fallback's text was due is unknown."""
     shown = page.abandoned if page.ends else [*page.abandoned, "".join(page.deltas)]
     return [
         _blame(page, said, f"neither {right.model!r} nor {right.fallback!r} begins so", owners)
