@@ -36,7 +36,8 @@ def _duration_s(text: str) -> float:
 
 
 def test_the_services_are_those_of_the_layout() -> None:
-    """Kafka, two Redis, the jobs, two gateways behind one port, two workers; all else starts where it is asked for."""
+    """Kafka, two Redis, the jobs, two gateways behind one port, two workers; every other service starts only on
+    request."""
     plain = {name for name, service in SERVICES.items() if "profiles" not in service} - ONE_SHOT
     assert plain == {"kafka", "redis", "redis-kv", "gateway-0", "gateway-1", "proxy", "worker", "rollout"}
     assert "profiles" in SERVICES["model-gpu"]
@@ -45,7 +46,7 @@ def test_the_services_are_those_of_the_layout() -> None:
 
 
 def test_each_gateway_has_a_reply_partition_of_its_own_and_all_have_one_secret() -> None:
-    """Else they would hear each other's answers, and a client could not go on at the other one."""
+    """Otherwise they would receive each other's answers, and a client could not continue at the other one."""
     settings = [_settings_of(SERVICES[name]) for name in GATEWAYS]
     partitions = [given["REPLYLINE_GATEWAY__REPLY_PARTITION"] for given in settings]
     assert len(set(partitions)) == len(GATEWAYS) >= 2
@@ -71,7 +72,7 @@ def test_workers_search_by_the_embeddings_that_the_model_service_prepares_where_
 
 
 def test_the_proxy_knows_every_gateway_and_asks_each_on_its_port_for_operators() -> None:
-    """A gateway that is not named there gets nobody. Customers reach the other port alone."""
+    """A gateway missing there receives no client. Customers reach only the other port."""
     named = re.findall(r"^\t\treverse_proxy (.+) \{$", CADDYFILE, re.MULTILINE)
     given = [_settings_of(SERVICES[name]) for name in GATEWAYS]
     (asked,) = re.findall(r"^\thealth_port (\d+)$", CADDYFILE, re.MULTILINE)

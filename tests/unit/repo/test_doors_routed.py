@@ -46,7 +46,7 @@ async def doors(tmp_path: Path) -> Any:
 
 
 def caddys(matcher: str) -> set[str]:
-    """Return the paths of one of its matchers, each without the `/*` that stands for all below."""
+    """Return the paths of one of its matchers, each without the suffix `/*`, which matches all subpaths."""
     (line,) = re.findall(rf"^\t@{matcher} path (.+)$", CADDYFILE, re.MULTILINE)
     return {path.removesuffix("/*") for path in line.split()}
 

@@ -1,4 +1,4 @@
-"""Each metric has a reader and labels of a fixed list; whoever asks for a label's value asks for one that is sent."""
+"""Each metric has a reader and labels from a fixed list; a query for a label's value names a value that is sent."""
 
 import ast
 import json
@@ -35,8 +35,8 @@ LABELS: Final = {
     "bucket", "check", "code", "deadline", "decision", "gpu", "kind", "lane", "language", "level", "mode", "of",
     "outcome", "pool", "reason", "source", "state", "status", "what", "why",
 }  # fmt: skip
-# What a process is: one series, or one for each version in its memory, whatever is asked.
-# Of versions a gateway names those that the registry has; a few at a time.
+# Labels that identify a process: one series, or one for each version in its memory, independent of requests. A gateway
+# labels only versions in the registry; there are few at a time.
 OF_THE_PROCESS: Final = {
     "replyline_worker_model_info": {"model", "revision", "engine", "release"},
     "replyline_gateway_lane_requests": {"revision"},
@@ -123,7 +123,8 @@ def in_text(text: str) -> set[Asked]:
 
 
 def in_rules() -> set[Asked]:
-    """Of the calls by which a rule of diagnosis reads a window. Raises `AssertionError` where a value is not told."""
+    """Return the calls by which a rule of diagnosis reads a window. Raises `AssertionError` if a value is not a
+    constant."""
     module = Module(Path(rules.__file__))
     found = set[Asked]()
     for node in ast.walk(module.tree):

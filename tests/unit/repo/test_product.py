@@ -1,4 +1,4 @@
-"""Nothing is unpickled, nobody else hears of what runs here, and what is said of parts and figures is whole."""
+"""Nothing is unpickled, no telemetry leaves the machine, and the lists of parts and figures are complete."""
 
 import json
 import os
@@ -52,7 +52,7 @@ def run(*command: object, env: dict[str, str] | None = None, said_first: str | N
 
 @pytest.mark.parametrize("engine", ["native", "onnx"])
 def test_a_worker_unpickles_nothing_from_its_start_to_a_token(tmp_path: Path, tiny_source: Path, engine: str) -> None:
-    """Whatever it calls: Python tells of each class that is looked up for a pickle. The control comes last."""
+    """This holds for all calls: Python reports each class that is looked up for a pickle. The control comes last."""
     folder = prepare_model(tmp_path, "int8", source=tiny_source)
     worker = {"engine": engine, "max_length": 64, "slots": 1, "threads": 1, "native_dir": str(native_dir())}
     settings = {"model": {"dir": str(folder.path)}, "worker": worker}
@@ -60,8 +60,8 @@ def test_a_worker_unpickles_nothing_from_its_start_to_a_token(tmp_path: Path, ti
 
 
 def test_onnx_runtime_keeps_no_identity_of_this_machine(tmp_path: Path) -> None:
-    """It begins with a device id under the home folder, and goes on with reports. CI's own variables silence it too, so
-    they are left out."""
+    """It stores a device id under the home folder and then sends reports. CI's environment variables also disable it,
+    so they are removed here."""
     run(sys.executable, "-c", LOADS_A_GRAPH, env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)})
     assert list(tmp_path.rglob("*")) == []
 

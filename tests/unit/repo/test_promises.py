@@ -1,4 +1,4 @@
-"""Each row of docs/reliability.md is proved by marked tests, and a whole run tells what became of each."""
+"""Each row of docs/reliability.md is proved by marked tests, and a whole run reports the result of each."""
 
 import json
 import re

@@ -97,7 +97,8 @@ def test_what_a_gpus_engine_needs_beside_the_image_is_locked(engine: str) -> Non
 
 
 def test_the_parts_of_tensorrt_are_of_one_version() -> None:
-    """Its libraries are a source distribution that only NVIDIA's own index can resolve: nobody else ties them."""
+    """Its libraries are a source distribution that only NVIDIA's index can resolve, so no resolver keeps them at one
+    version."""
     versions = {entry.split()[0].split("==")[1] for name, entry in _locked("tensorrt").items() if "tensorrt" in name}
     assert len(versions) == 1
     assert {"tensorrt-cu13", "tensorrt-cu13-bindings", "tensorrt-cu13-libs"} <= _locked("tensorrt").keys()

@@ -1,5 +1,5 @@
-"""What `make test` makes of its runs of pytest, here one that does as it is told: its status and its last lines; what
-`.ci/run` makes of the ledger's; what wants a GPU."""
+"""How `make test` evaluates its runs of pytest, here a scripted one: its status and its last lines; how `.ci/run`
+evaluates the ledger's; which tests require a GPU."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ if [ "$FAILED" -gt 0 ]; then mkdir -p "$cache"; echo '{' >"$cache/lastfailed"; f
 for number in $(seq "$FAILED"); do echo "  \\"tests/a.py::test_$number\\": true," >>"$cache/lastfailed"; done
 exit "$STATUS"
 """
-# A function in place of the builtin: whom the script would have killed.
+# A function replaces the builtin and records which processes the script would have killed.
 ENV = 'kill() { echo "$@" >>killed; }\n'
 PASSED_AGAIN = "passed the second time only, which is a fault to look for:\n  tests/a.py::test_1\n"
 LEDGER = """#!/bin/sh
@@ -68,8 +68,8 @@ def run(command: Path | str, folder: Path, env: Mapping[str, str], *words: str) 
 def test_the_last_lines_say_all_that_failed(
     tmp_path: Path, *, clockless: int, doors: int, failed: int, status: int, again: int, ended: int, said: str
 ) -> None:
-    """Also where one that failed once passed again beside others that have no second try, and where pytest ended before
-    it wrote down which tests failed. Nobody is killed who has ended by himself."""
+    """This includes a test that failed once and passed again next to others that are not retried, and a pytest that
+    ended before it wrote down the failed tests. No process is killed that has already ended."""
     told = {"CLOCKLESS": clockless, "DOORS": doors, "FAILED": failed, "STATUS": status, "AGAIN": again}
     env = {"BASH_ENV": str(tmp_path / "env"), **{name: str(value) for name, value in told.items()}}
     assert ran(tmp_path, "tests/run", {".venv/bin/pytest": PYTEST, "env": ENV}, env) == (ended, said)

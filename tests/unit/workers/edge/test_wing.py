@@ -1,4 +1,4 @@
-"""An edge's erasure reaches its gateways and workers, whatever fails on the way."""
+"""An edge's erasure reaches its gateways and workers, even if single steps on the way fail."""
 
 from pathlib import Path
 from typing import Any

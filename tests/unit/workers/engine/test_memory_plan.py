@@ -122,7 +122,7 @@ def _on(architecture: Architecture, weights: int, worker: WorkerSettings, gib: f
 @pytest.mark.parametrize(
     ("device", "gib", "small", "large"),
     [
-        # A slice has so many eighths of what a divided GPU has left: 76 GiB of an H100, 128 of an H200.
+        # A slice has this many eighths of the memory that a divided GPU leaves: 76 GiB of an H100, 128 of an H200.
         ("L4", 22, 408, 8),
         ("H100 1g.10gb", 9.5, 168, 0),
         ("H100 1g.20gb, 2g.20gb", 19, 352, 4),

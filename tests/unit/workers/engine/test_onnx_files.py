@@ -15,7 +15,7 @@ from workers.engine.onnx import OnnxEngine
 
 
 def with_true_manifest(folder: Path) -> ModelFolder:
-    """As if an attacker had changed the folder and written a new manifest."""
+    """Change the folder and write a new manifest, like an attacker."""
     manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
     files = tuple(file_entry(folder / file.name) for file in manifest.files)
     (folder / MANIFEST).write_bytes(msgspec.json.encode(msgspec.structs.replace(manifest, files=files)))

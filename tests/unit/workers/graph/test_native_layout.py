@@ -1,4 +1,4 @@
-"""The index of `model.native` is believed only where it is that of the manifest's model, byte by byte."""
+"""The index of `model.native` is accepted only if it is that of the manifest's model, byte by byte."""
 
 from pathlib import Path
 

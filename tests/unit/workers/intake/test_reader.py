@@ -17,7 +17,7 @@ from workers.intake.reader import ClockSkew
 
 
 def record(offset: int, *, topic: str = SHORT, late_ms: int | None = None, replies: str = "chat.replies") -> Record:
-    """One to be served where it is not late."""
+    """Return a record that is to be served unless it is late."""
     headers = {"ce_id": f"r{offset}".encode(), "reply-topic": replies.encode()}
     if late_ms is not None:
         headers["deadline-unix-ms"] = str(int(now_unix_ms()) - late_ms).encode()
@@ -52,7 +52,8 @@ def test_only_the_flooded_topic_rests() -> None:
 
 
 async def test_after_a_rebalance_what_is_done_or_served_is_let_alone_and_the_rest_is_read_again() -> None:
-    """This holds if its deadline has passed by then: a served request has its own end, the rest is skipped."""
+    """This holds if its deadline has passed before the rebalance ends: a served request has its own end, the rest is
+    skipped."""
     bench, crm = IntakeBench(away=True), "chat.replies.crm"
     bench.intake._sorting.sort([record(0, replies=crm)])
     bench.intake._begin_what_fits()

@@ -19,7 +19,7 @@ from workers.kv import cache as cache_module
 from workers.kv import loader, memory
 from workers.schedule.prefixes import common_length
 
-# --- what comes back
+# --- blocks that are loaded again
 
 
 @pytest.mark.parametrize("level", ["host", "redis"])
@@ -291,7 +291,7 @@ async def test_a_load_under_way_does_not_bring_it_back(workers: Workers) -> None
 EVENTS = ("nothing", "nothing", "lost here", "lost in redis", "erased", "wiped", "away")
 asked = st.tuples(
     st.builds(SessionKey, st.sampled_from("tu"), st.sampled_from("ab")),
-    st.integers(0, 40),  # so much of what was said is remembered
+    st.integers(0, 40),  # how many earlier tokens are cached
     st.lists(st.integers(1, 3), min_size=1, max_size=9),
     st.integers(0, 1),  # which worker
     st.sampled_from(EVENTS),

@@ -30,7 +30,7 @@ def affine(rtt_ms: float, ms_per_byte: float) -> Law:
 
 
 def learned(law: Law, *, seed: int, loads: int = 20) -> LoadGate:
-    """A gate that has seen so many loads of 1 to 32 blocks."""
+    """Return a gate that has observed this many loads of 1 to 32 blocks."""
     gate = LoadGate(probe_interval_ms=INTERVAL_MS)
     random = Random(seed)
     for _ in range(loads):
@@ -63,7 +63,7 @@ class Conversations:
 def test_all_is_loaded_exactly_where_that_is_cheaper_and_else_nothing_but_a_small_probe(
     events: list[tuple[str, int | list[int], float]], gaps: list[float]
 ) -> None:
-    """Whatever was observed, and whatever the clock did."""
+    """This holds for all observations and for all clocks."""
     gate = LoadGate(probe_interval_ms=INTERVAL_MS)
     now = 1e12
     for (_, what, ms), gap in zip(events, gaps, strict=False):
@@ -123,7 +123,7 @@ def test_a_store_that_becomes_slow_costs_few_loads_and_one_that_is_fast_again_is
     asked = [talks.ask(affine(*slow))[0] for _ in range(60)]
     assert sum(decision.num_blocks > 0 and not decision.probe for decision in asked) <= 8
     assert all(decision.num_blocks == 0 or decision.probe for decision in asked[-30:])
-    # The requests are 0.3 s apart: a probe is due with every fourth, and now and then one follows at once.
+    # The requests are 0.3 s apart: every fourth is a probe, and sometimes one follows immediately.
     assert 7 <= sum(decision.probe for decision in asked[-30:]) <= 12
 
     for _ in range(30):

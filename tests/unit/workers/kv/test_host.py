@@ -1,4 +1,5 @@
-"""Blocks in host memory: within the budget, the least recently used give way, and an owner's are forgotten together."""
+"""Blocks in host memory stay within the budget: the least recently used are evicted, and an owner's are deleted
+together."""
 
 from collections import OrderedDict
 

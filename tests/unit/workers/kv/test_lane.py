@@ -1,4 +1,4 @@
-"""One thread, one thing after the other; whatever is thrown in it, the next thing is done."""
+"""One thread runs one task after the other; an exception in one task does not stop the next."""
 
 import threading
 from collections.abc import Callable, Iterator

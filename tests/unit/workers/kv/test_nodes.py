@@ -1,4 +1,4 @@
-"""Commands of a stream: two are under way at a time, and what was not read is nobody else's reply."""
+"""Commands of a stream: two are in flight at a time, and an unread reply is never used for another command."""
 
 from dataclasses import dataclass, field
 from typing import Any

@@ -14,7 +14,8 @@ names = st.binary(min_size=1, max_size=32)
 
 
 def tag(key: str) -> str:
-    """What Redis Cluster hashes: between the first brace and the next that closes, where that is not empty."""
+    """Return the part that Redis Cluster hashes: between the first brace and the next closing one, unless it is
+    empty."""
     found = re.search(r"\{([^}]+)\}", key)
     return found.group(1) if found else key
 

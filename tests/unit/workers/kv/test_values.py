@@ -1,4 +1,4 @@
-"""Encoded KV: what was kept comes back, and whatever else is found under its name is refused."""
+"""Encoded KV: a stored value is restored, and any other value under its name is refused."""
 
 import struct
 import zlib
@@ -49,7 +49,7 @@ def reason_of(data: bytes, layout: KvLayout = LAYOUT, codec: Codec = "fp16", tok
 
 
 def with_checksum(head: bytes, payload: bytes) -> bytes:
-    """A value by somebody who knows the format."""
+    """Return a value with a valid checksum, as an attacker who knows the format could write it."""
     checksum = zlib.crc32(payload, zlib.crc32(NAME, zlib.crc32(head)))
     return head + struct.pack("<I", checksum) + payload
 
@@ -180,7 +180,7 @@ def test_a_block_of_another_kind_is_refused_by_what_differs(
 ) -> None:
     small = KvLayout(layers=layout.layers, parts=layout.parts, heads=layout.heads, dim=layout.dim, dtype=layout.dtype)
     value = encode(array_of(small, min(tokens, 6), 5), codec, name=NAME)
-    if tokens > 6:  # a claim of more tokens than anybody holds
+    if tokens > 6:  # claims more tokens than any cache holds
         value = with_checksum(value[:18] + struct.pack("<H", tokens), value[HEADER_BYTES:])
     assert reason_of(value) == reason
 
@@ -194,7 +194,7 @@ def test_a_block_of_another_kind_is_refused_by_what_differs(
     ],
 )
 def test_numbers_that_are_not_finite_never_come_out(codec: Codec, dtype: str, number: float) -> None:
-    """Planted by somebody who knows the format; in 8 bits the first four bytes are a scale."""
+    """An attacker who knows the format could plant them; in 8 bits the first four bytes are a scale."""
     value = encode(array_of(LAYOUT, 5, 7), codec, name=NAME)
     bad = np.array(number, dtype).tobytes()
     payload = bad + value[HEADER_BYTES + len(bad) :]

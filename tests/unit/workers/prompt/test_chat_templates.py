@@ -1,4 +1,5 @@
-"""A model is spoken to in the frame that it was trained on, and refused where that is neither of the two known."""
+"""The prompt follows the chat template with which a model was trained; a model with neither of the two known is
+refused."""
 
 from collections.abc import Callable
 from pathlib import Path

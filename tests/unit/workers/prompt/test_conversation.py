@@ -1,4 +1,4 @@
-"""A prompt is what the chat template wants, and lets nobody write a role but the service."""
+"""A prompt follows the chat template, and only the service can write a role into it."""
 
 from collections.abc import Sequence
 
@@ -86,7 +86,7 @@ def test_what_others_wrote_opens_no_role(
     standing = set[Grounding]()
     for needed in [*(turn.grounding for turn in turns), tuple(grounding)]:
         if not standing.issuperset(needed) and expected != ["system"]:
-            expected.append("system")  # the first question's stand in the opening
+            expected.append("system")  # the first question's entries are in the opening
         standing.update(needed)
         expected += ["user", "assistant"]
     opened = [at for at, token_id in enumerate(prompt) if token_id == START]
@@ -99,7 +99,7 @@ def role_at(prompt: list[int], start: int) -> str:
     return TOKENIZER.decode_bytes(prompt[start : start + 12]).decode(errors="replace").partition("\n")[0]
 
 
-# --- what has no room: the oldest turns give way, then entries, never a part of the question
+# --- a prompt that is too long: the oldest turns are dropped, then entries, never a part of the question
 
 TALK = [said("u1", "a1"), said("u2", "a2")]
 
@@ -167,7 +167,7 @@ def test_the_budget_is_kept_and_the_question_is_whole(
     assert prompt.ids[-len(asked) :] == asked
 
 
-# --- an answer stands in the tokens that were decoded, as far as they spell what was shown
+# --- an answer appears in the prompt as its decoded tokens, as far as they spell the shown text
 
 WORDS = {1_000: b"ab", 1_001: "你好".encode(), 1_002: "你".encode()[:2], 1_003: "你".encode()[2:] + b"!"}
 

@@ -1,4 +1,4 @@
-"""The next prompt of a conversation begins with the last one and its answer, as they stand in the slot."""
+"""The next prompt of a conversation begins with the last one and its answer, exactly as in the slot."""
 
 from dataclasses import dataclass, field
 
@@ -35,7 +35,7 @@ class Session:
     turns: list[Turn] = field(default_factory=list)
 
     def ask(self, exchange: Exchange) -> tuple[Prompt, list[int]]:
-        """The prompt, and what stands in the slot once it is answered and the answer's message ended."""
+        """Return the prompt, and the slot's tokens after the answer and the end of its message."""
         prompt = build(
             exchange.question,
             turns=self.turns[-self.most :],
@@ -62,7 +62,7 @@ class Session:
 
 
 def extended(session: Session, exchanges: list[Exchange]) -> list[bool]:
-    """Of each prompt but the first, whether it begins with all that stands in the slot."""
+    """Return, for each prompt but the first, whether it begins with all tokens of the slot."""
     found: list[bool] = []
     standing: list[int] | None = None
     for exchange in exchanges:

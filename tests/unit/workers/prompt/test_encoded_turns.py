@@ -1,4 +1,5 @@
-"""What was encoded is remembered by conversation: each forgotten alone, and so many at most."""
+"""Encoded turns are cached by conversation: each conversation is deleted separately, and the number of conversations is
+bounded."""
 
 from shared.model.chat_template import Ids
 from shared.wire.session_key import SessionKey

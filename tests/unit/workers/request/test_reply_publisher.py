@@ -85,7 +85,7 @@ def make_desk() -> Desk:
 
 @pytest_asyncio.fixture
 async def desk(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Desk]:
-    """A round follows the other at once, a failed one too."""
+    """Rounds follow each other without a pause, also after a failed one."""
     monkeypatch.setattr(reply_publisher, "_RETRY_S", 0)
     desk = make_desk()
     yield desk
@@ -189,7 +189,8 @@ async def test_a_terminal_event_is_sent_until_it_is_acknowledged_and_settled_onc
 async def test_what_the_broker_refuses_for_good_is_settled_and_not_sent_again(
     desk: Desk, refusal: Exception, at: str
 ) -> None:
-    """Nobody can be answered there, and others are served. Some refusals come with the acknowledgement only."""
+    """It cannot be answered there, and other requests are served. Some refusals arrive only with the
+    acknowledgement."""
     setattr(desk.producer, at, lambda what: refusal if what_of(what) == "q" else None)
     before = REGISTRY.get_sample_value("replyline_records_ignored_total", {"what": "reply"}) or 0.0
     desk.end(ELSEWHERE, done("a", "q"))
@@ -282,7 +283,7 @@ async def test_the_end_of_another_record_of_its_id_leaves_though_it_was_let_go(d
 async def test_deltas_of_one_round_are_merged_by_their_place(
     desk: Desk, deltas: list[tuple[int, str]], merged: tuple[int, str]
 ) -> None:
-    """One more reader is told an answer from its beginning while it goes on."""
+    """A reader that joins later receives the answer from its beginning while it continues."""
     for offset, text in deltas:
         desk.publisher.delta(HOME, delta(text, offset))
     await quiet()
@@ -291,7 +292,7 @@ async def test_deltas_of_one_round_are_merged_by_their_place(
     assert (reply.offset, reply.delta) == merged
 
 
-# --- a fault of our own in one answer of a round
+# --- an exception in our code in one answer of a round
 
 
 async def test_an_end_that_cannot_be_encoded_is_told_as_failed_and_the_others_leave(

@@ -1,4 +1,4 @@
-"""Predicted times: the law that was measured, times one factor that calls teach; sane whatever they have taught."""
+"""Predicted times: the measured law times one factor that is learned from calls, and bounded for any observation."""
 
 import math
 from random import Random
@@ -84,7 +84,7 @@ def the_factor(factors: list[float]) -> float:
 @settings(max_examples=examples(50))
 @given(seed=SEEDS, slower=st.sampled_from([0.5, 2.0]))
 def test_a_machine_that_changes_its_speed_is_followed_within_fifty_calls(seed: int, slower: float) -> None:
-    """Each kind of call has a pace of its own."""
+    """Each kind of call has a separate pace."""
     random, model = Random(seed), calibrated()
     teach_decode(model, 200, random)
     teach_decode(model, 50, random, slower=slower)
@@ -94,7 +94,7 @@ def test_a_machine_that_changes_its_speed_is_followed_within_fifty_calls(seed: i
 
 @pytest.mark.parametrize("slower", [0.001, 0.1, 10.0, 100.0])
 def test_an_engine_that_the_prior_does_not_know_is_followed(slower: float) -> None:
-    """A fake engine takes a thousandth of it. How far off predictions lately were is told."""
+    """A fake engine needs a thousandth of it. The recent prediction error is reported."""
     model = CostModel.prior()
     for _ in range(500):
         model.observe(slower * 10.0, Work(rows=4, context=1_000))
@@ -165,7 +165,7 @@ def test_in_a_mixed_call_a_row_costs_as_a_prompts_token_and_both_paces_learn() -
 def test_a_mixed_call_is_between_its_longer_part_and_both(
     rows: int, context: int, tokens: int, past: int, mixed_ms: float
 ) -> None:
-    """Whatever was measured."""
+    """This holds for any measured costs."""
     model = CostModel(decode=DECODE, prefill=PREFILL, mixes=True, mixed_ms=mixed_ms)
     decode, prefill = model.decode_ms(rows, context), model.prefill_ms(tokens, past=past)
     work = Work(rows=rows, context=context, tokens=tokens, past=past, pairs=tokens * (past + tokens / 2))

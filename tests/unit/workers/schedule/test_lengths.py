@@ -72,7 +72,8 @@ def test_a_prediction_that_was_asked_for_before_follows_what_is_seen_later() -> 
 
 
 def test_an_answer_weighs_less_with_each_that_follows() -> None:
-    """1/e after as many as `memory` says; the weights grow, and are brought back again and again meanwhile."""
+    """The weight is 1/e after `memory` further answers; the weights grow and are rescaled repeatedly during the
+    test."""
     memory, lengths = 5, OutputLengths(memory=5)
     for number in range(400):
         lengths.observe("short", 1 + number % 30, ended_by_itself=number % 2 == 0)
@@ -114,7 +115,7 @@ def test_the_prior_is_conservative(limit: int, quantile: float) -> None:
     assert OutputLengths().predict("unknown", limit, quantile) == prior_quantile(limit, quantile)
 
 
-# --- whatever was seen
+# --- for any observations
 
 
 @given(answers=ANSWERS, limit=LIMITS, generated=st.integers(0, 6_000), quantiles=st.tuples(QUANTILES, QUANTILES))

@@ -1,4 +1,4 @@
-"""What a worker expects goes on the wire as plain numbers, and soon where it has changed much."""
+"""A worker sends its expectations as plain numbers, and soon after a large change."""
 
 import math
 
@@ -41,7 +41,7 @@ def test_a_report_has_what_the_outlook_says() -> None:
     st.floats(allow_nan=True, allow_infinity=True),
 )
 def test_whatever_is_predicted_the_gateways_can_read_it(first_token_ms: dict[Bucket, float], backlog_ms: float) -> None:
-    """A prediction that is no number, or without end, is told as the longest."""
+    """A prediction that is NaN or infinite is sent as the longest."""
     report = outlook(first_token_ms, backlog_ms=backlog_ms).report("w", dict.fromkeys(BUCKETS, ()), 1.0)
     assert decode_report(msgpack_encode(report)) == report
     for bucket, told in report.first_token_ms.items():

@@ -43,7 +43,7 @@ def test_a_chunk_is_no_more_than_may_be_and_never_nothing(budget: Budget, past: 
 def test_prompts_that_share_a_step_keep_its_budget_and_the_most_urgent_goes_on(
     budget: Budget, prompts: list[tuple[int, int, int]], max_rows: int
 ) -> None:
-    """Each gets a chunk of its own, of what is still to be computed."""
+    """Each receives a chunk from its remaining tokens."""
     slots = StandingSlots(len(prompts))
     rows = [make_sequence(f"s{number}", prompt=length, soft=due) for number, (length, _, due) in enumerate(prompts)]
     for slot, (row, (length, computed, _)) in enumerate(zip(rows, prompts, strict=True)):
@@ -70,7 +70,8 @@ def test_prompts_that_share_a_step_keep_its_budget_and_the_most_urgent_goes_on(
 def test_a_prompt_takes_what_the_row_that_is_due_first_can_spare(
     left_ms: int, prompt_ms: int, tokens: int, *, mixes: bool
 ) -> None:
-    """Unless the prompt has even less time. A token takes a millisecond. What is late in any case holds nobody up."""
+    """Unless the prompt has even less time. A token takes a millisecond. A row that is late in any case delays no
+    prompt."""
     costs = LinearCosts(token_ms=1.0, step_ms=1.0)
     scheduler = make_scheduler(num_slots=3, chunk=200, decode_stall_ms=100.0, costs=costs, mixes=mixes)
     tight, easy = (

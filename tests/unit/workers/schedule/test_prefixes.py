@@ -200,7 +200,7 @@ def test_a_slot_given_on_to_one_that_is_not_begun_holds_nothing_of_the_one_befor
 
 
 def test_a_prompt_that_counted_on_a_slot_which_is_taken_is_computed() -> None:
-    """It waited with so many tokens that need not be computed, and brought no KV of them."""
+    """It was queued with tokens that it expected to reuse from the slot, and it brought no KV for them."""
     turns = Turns(1)
     row = turns.ask(LONG)
     row.computed = 12

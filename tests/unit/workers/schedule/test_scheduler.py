@@ -47,7 +47,7 @@ def test_a_long_prompt_is_computed_in_chunks_and_samples_once() -> None:
 @pytest.mark.parametrize("chunk", [8, 100])
 @pytest.mark.parametrize("bearable", [1, 16, 31, 32, 48, 64, 79, 80, 96, 500])
 def test_decoding_stalls_no_longer_than_it_may(chunk: int, bearable: int) -> None:
-    """A chunk is of sixteens of tokens; one of them goes on in any case, and without anybody decoding all."""
+    """A chunk has a multiple of sixteen tokens, at least sixteen; it has its full size while no row decodes."""
     scheduler = make_scheduler(chunk=chunk, decode_stall_ms=LinearCosts().prefill_ms(bearable))
     scheduler.add(make_sequence("s1", prompt=chunk), 0)
     assert len(advance(scheduler)[0].prefill[0].token_ids) == chunk
@@ -144,7 +144,7 @@ def test_it_is_learned_with_which_token_the_first_text_is_shown() -> None:
 
 
 def test_one_that_has_written_and_shown_nothing_ends_at_the_first_texts_deadline() -> None:
-    """Its client has the fallback by then."""
+    """Its client has already received the fallback."""
     scheduler = make_scheduler(num_slots=2)
     held, shown = (make_sequence(name, prompt=1, output=50, soft=10, hard=100) for name in ("s1", "s2"))
     held.held = shown.held = True

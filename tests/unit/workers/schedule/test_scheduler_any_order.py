@@ -215,7 +215,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.under_way is not None)
     @rule()
     def fail(self) -> None:
-        """The device failed somewhere in the step: what stood in a slot ends, what waits is unharmed."""
+        """The device failed somewhere in the step: requests in slots end, waiting requests are unharmed."""
         self.under_way = None
         waiting = [s for s in self.here.values() if s.phase is Phase.WAITING]
         for sequence in self.scheduler.finish_running():

@@ -53,7 +53,7 @@ def test_a_decoding_row_that_ends_is_replaced_by_the_last_of_each_kind() -> None
 
 
 class Slots(RuleBasedStateMachine):
-    """`memory[slot][position]` is whose KV really stands there after the moves so far."""
+    """`memory[slot][position]` names the conversation whose KV is really at that position after the moves so far."""
 
     kind = SlotTable
 

@@ -1,4 +1,5 @@
-"""The micro-batch window: held for others, never beyond its bound, its call's room, or anybody's slack."""
+"""The micro-batch window waits for further requests, never beyond its bound, its call's room, or any request's
+slack."""
 
 from random import Random
 from typing import Any
@@ -22,8 +23,8 @@ LIMITS = SchedulerLimits(num_slots=4, prefill_chunk_tokens=64, max_prefill_rows=
 STEPS = st.lists(
     st.tuples(
         st.floats(0, 60),  # since the step before
-        st.booleans(),  # somebody comes
-        st.booleans(),  # to nobody
+        st.booleans(),  # a request arrives
+        st.booleans(),  # to an empty window
         st.booleans(),  # others run
         st.integers(1, 6),  # rows
         st.integers(1, 40),  # tokens each
@@ -49,8 +50,8 @@ def holds(window: Window, now_unix_ms: float, **other: Any) -> bool:
 
 @given(steps=STEPS)
 def test_whoever_comes_when_the_bounds_hold(steps: list[tuple[float, bool, bool, bool, int, int, int, float]]) -> None:
-    """Held means: before the oldest's bound, room in the call and the slots, comfortable slack, and not longer than
-    was said before. What is closed stays closed until somebody comes to nobody."""
+    """The window is held only before the oldest's bound, with room in the call and the slots, with comfortable slack,
+    and no longer than announced. Once closed it stays closed until a request arrives at an empty queue."""
     window = opened()
     now, opened_ms, said, closed = 0.0, 0.0, float("inf"), True
     for since_ms, comes, alone, busy, rows, each, room, slack_ms in steps:
@@ -75,7 +76,7 @@ def test_whoever_comes_when_the_bounds_hold(steps: list[tuple[float, bool, bool,
 
 @pytest.mark.parametrize(("busy", "bound"), [(False, 50.0), (True, 10.0)])
 def test_it_closes_by_the_clock(busy: bool, bound: float) -> None:
-    """10 ms after the oldest came while others run, else 50, though nobody more comes."""
+    """It closes 10 ms after the oldest arrived while others run, else after 50 ms, also without further arrivals."""
     window = opened(990.0, 1_000.0)
     window.arrived(1_005.0, alone=False)
     assert holds(window, 1_005.0, rows=2, busy=busy)
@@ -88,7 +89,7 @@ def test_it_closes_by_the_clock(busy: bool, bound: float) -> None:
 @pytest.mark.parametrize(
     ("arrivals", "held"),
     [
-        ((1_000.0,), False),  # nobody came before: nothing is known
+        ((1_000.0,), False),  # no earlier arrival: the rate is unknown
         ((950.0, 1_000.0), True),
         ((949.0, 1_000.0), False),
         ((700.0, 900.0, 1_000.0), False),
@@ -129,7 +130,7 @@ def _run(requests: list[Request], costs: EngineCosts) -> Run:
     deadlines=st.lists(st.integers(1, 4_000), min_size=20, max_size=20),
 )
 def test_nobody_is_left_waiting(arrivals: list[float], prompts: list[int], deadlines: list[int]) -> None:
-    """Whoever comes when, with whatever deadline: the loop always knows when to look again, and every request ends."""
+    """For any arrivals and deadlines the loop always has a next time to check, and every request ends."""
     offered = [
         request(at, prompt=prompt, soft=ms, hard=ms)
         for at, prompt, ms in zip(arrivals, prompts, deadlines, strict=False)

@@ -29,7 +29,8 @@ def prefill_ms(tokens: int, past: int, rows: int) -> float:
 
 
 class TimedEngine(FakeEngine):
-    """Its clock stands still but in its calls; each takes `slower(its number)` times as long as by the laws above."""
+    """An engine whose clock advances only in its calls; each takes `slower(its number)` times as long as by the laws
+    above."""
 
     def __init__(
         self, *, slower: Callable[[int], float] = lambda _: 1.0, by_context: float = 0.004, mixed_ms: float = 0.0
@@ -120,7 +121,7 @@ def test_only_calls_in_doubt_are_repeated() -> None:
     """Two that agree are enough; one whose two shortest do not is asked again, a few times."""
     quiet = TimedEngine()
     measured(quiet)
-    assert quiet.prefilled.count(128) == 4  # two kinds of call have so many tokens
+    assert quiet.prefilled.count(128) == 4  # two kinds of call have this many tokens
     random = Random(5)
     noisy = TimedEngine(slower=lambda _: random.uniform(1.0, 3.0))
     measured(noisy)

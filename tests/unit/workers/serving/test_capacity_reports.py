@@ -38,7 +38,7 @@ def outlook(first_token_ms: float) -> Outlook:
 
 @dataclass
 class Reporter:
-    """A worker that reports; `heard` are the times of its reports and what they promise."""
+    """A worker that reports; `heard` are the times of its reports and the values they promise."""
 
     newest: Outlook | None = None
     heard: list[tuple[float, float]] = field(default_factory=list)

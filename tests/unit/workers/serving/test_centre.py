@@ -37,7 +37,7 @@ class FakeReach:
 
 @dataclass
 class FakeChat:
-    """The conversation at the centre: it tells what it is given, then what the test lets it, then fails."""
+    """The conversation at the centre: it records what it receives, yields the test's events, then fails."""
 
     told: list[AnswerEvent]
     fails: Exception | None = None
@@ -87,14 +87,14 @@ class Asked:
 async def asked(
     *told: AnswerEvent, source: str = "unsure", first_ms: int = 3_000, away: bool = False, **chat: Any
 ) -> Asked:
-    """Have an edge's worker accept a question; no time passes until then but the loop's."""
+    """Let an edge's worker accept a question; before that only the loop's time passes."""
     CLOCKS.set(Clocks(lambda: 1_000.0, lambda: 1_800_000_000.0))
     reach, talk = FakeReach(away=away), FakeChat(list(told), **chat)
     centre = CentreClient(url="ws://centre/ws", token=lambda: "t", tenant="demo", link=LinkTime(), reach=reach)
     due = int(now_unix_ms()) + first_ms
     question = job(0, decided=True, first_token_unix_ms=due, deadline_unix_ms=due + 60_000)
     question.fallback = DOUBT if source == "unsure" else question.fallback
-    centre._chats[question.session] = (talk, 1e12)  # type: ignore[assignment]  # as if it were open
+    centre._chats[question.session] = (talk, 1e12)  # type: ignore[assignment] # an open conversation
     bench = Bench(centre=centre)
     bench.worker.accept(question)
     await quiet()

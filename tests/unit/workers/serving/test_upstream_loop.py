@@ -1,4 +1,4 @@
-"""A worker whose answers other servers write: every request has one end, in time, whatever they do."""
+"""A worker with upstream servers: every request has one end, in time, for any behaviour of the servers."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -156,7 +156,7 @@ async def test_an_upstream_that_is_back_within_the_deadline_is_asked_again() -> 
 
 
 async def test_a_slow_upstream_that_still_answers_is_not_taken_for_a_dead_one() -> None:
-    """Three streams never begin, while the fourth goes on."""
+    """Three streams never begin, while the fourth continues."""
     going_on = answers(*["so "] * 60, pause_s=0.02)
     with capture_logs() as logs:
         async with upstream(going_on, HANGS) as fake, worker(fake.url, places=4) as running:
@@ -188,7 +188,7 @@ async def test_clients_that_wait_for_less_than_the_promise_leave_the_others_thei
 
 @pytest.mark.parametrize("bad", [status(500), status(403), BROKEN])
 async def test_a_request_that_fails_on_a_server_keeps_it_open_for_other_customers(bad: Say) -> None:
-    """Each question is in a conversation of its own, as an unnamed one is."""
+    """Each question is in a separate conversation, like a question without a session."""
 
     async def say(writer: asyncio.StreamWriter, asked: dict[str, Any]) -> None:
         await (answers() if asked["messages"][-1]["content"] == "Hello" else bad)(writer)

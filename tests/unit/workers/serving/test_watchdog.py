@@ -1,4 +1,4 @@
-"""A worker that stands still ends: by itself, or by a timer where nothing of it runs."""
+"""A worker that stalls ends: by itself, or by a timer if none of its code runs."""
 
 import asyncio
 from itertools import pairwise

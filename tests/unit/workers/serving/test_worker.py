@@ -1,4 +1,4 @@
-"""A step's tokens become deltas and ends; a record is done when the end of its own answer is acknowledged."""
+"""A step's tokens become deltas and ends; a record is done when the end of its answer is acknowledged."""
 
 import asyncio
 from collections.abc import Sequence
@@ -160,7 +160,7 @@ def test_a_record_is_done_only_after_its_end_is_acknowledged() -> None:
 
 
 def test_what_is_said_of_an_answer_is_to_be_read_until_its_end_is_acknowledged() -> None:
-    """Whoever has its partition by then."""
+    """The reader may be any worker that owns its partition at that time."""
     bench = Bench()
     assert bench.answers.partitions == set()
     bench.accept(0)
@@ -239,7 +239,7 @@ def test_a_clock_that_is_put_back_does_not_freeze_the_outlook() -> None:
 
 
 def test_what_can_be_expected_is_known_anew_soon_after_somebody_came_or_went() -> None:
-    """And the event loop hears of it; while nobody does it is looked at a few times a second."""
+    """The event loop is notified too; while no request starts or ends, the outlook is checked a few times a second."""
     bench = Bench()
     changes: list[int] = []
     bench.engine_loop.changed = lambda: changes.append(bench.engine_loop.outlook.running)  # type: ignore[union-attr]
@@ -255,7 +255,7 @@ def test_what_can_be_expected_is_known_anew_soon_after_somebody_came_or_went() -
 
 
 def test_of_an_engine_that_hangs_no_answer_is_expected_and_what_stands_in_its_slots_is_suspected() -> None:
-    """What waits has done nothing. Its worker tells the gateways nothing more, until the step ends."""
+    """Waiting requests have lost nothing. Their worker sends the gateways no further reports until the step ends."""
     bench = Bench()
     for offset in range(3):
         bench.accept(offset)
@@ -302,7 +302,7 @@ async def test_who_is_refused_hears_so_and_what_follows_waits_for_the_acknowledg
 
 
 async def test_a_reader_of_two_requests_under_one_id_gets_the_end_of_each() -> None:
-    """The refusal waits: the reader could take it for the first one's end."""
+    """The refusal is delayed, because the reader could treat it as the first one's end."""
     bench = Bench()
     (reader,) = bench.accept(0, output=2).targets
     refusing = asyncio.create_task(bench.answers.unread.refuse(reader, failed_end("r0", "s", OWN_FAULT, attempt=1)))
@@ -335,7 +335,7 @@ async def test_without_its_engine_a_worker_drains_what_has_ended_and_waits_for_n
 
 
 class SlowEngine(FakeEngine):
-    """It says what has been told when a step begins."""
+    """An engine that records, when a step begins, the text sent before."""
 
     bench: Bench | None = None
     told_before: list[str]

@@ -1,4 +1,4 @@
-"""A request that comes again: computed once, told to everyone who asks, and nothing of what was erased."""
+"""A repeated request is computed once and sent to every reader that asks, except for erased text."""
 
 import pytest
 
@@ -57,7 +57,7 @@ def test_an_answer_that_is_asked_for_again_goes_to_both_is_computed_once_and_bot
 
 @pytest.mark.parametrize("decided", [False, True])
 def test_what_was_answered_is_told_again_uncomputed_and_holds_up_no_commit(*, decided: bool) -> None:
-    """While its end is on its way, both times it is told leave as one."""
+    """While its end is being sent, both transmissions are sent as one."""
     bench = Bench()
     bench.accept(0, decided=decided)
     bench.run()
@@ -100,7 +100,7 @@ def test_another_services_reader_is_not_told_twice_of_a_request_that_is_delivere
 
 @pytest.mark.parametrize("steps", [0, 2])
 def test_an_answer_whose_client_has_come_to_another_gateway_is_told_there_whole(steps: int) -> None:
-    """At once, also where it has no text yet."""
+    """It is sent immediately, also before it has any text."""
     bench = Bench()
     job = bench.accept(0, output=5, created_unix_ms=int(now_unix_ms()))
     for _ in range(steps):
@@ -252,7 +252,8 @@ def test_a_cancel_ends_the_work_when_nobody_is_left_to_wait() -> None:
 
 
 def test_a_turn_names_the_questions_that_were_open_when_it_was_asked_or_ended() -> None:
-    """Of its conversation alone: neither stands in the other's prompt, whichever worker computes it again."""
+    """Only questions of its conversation count: neither is in the other's prompt, even if another worker computes it
+    again."""
     bench = Bench()
     bench.accept(0, output=2, concurrent=("r8", "r9"))
     bench.accept(1, output=9)

@@ -1,4 +1,4 @@
-"""A fault of our own harms one answer of a worker: thrown at every call that its handlers make, one at a time."""
+"""An exception in our code harms one answer of a worker: it is thrown at every call of its handlers, one at a time."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ from workers.schedule.sequence import Prefix
 from workers.serving.drafts import Progress
 
 SLOTS = 2
-# What becomes of each request where nothing is wrong.
+# The end of each request without a fault.
 ENDS = {
     "r0": ("incomplete", "max_output_tokens", "aaa"),
     "r1": ("completed", "stop", ""),
@@ -48,19 +48,19 @@ def run(saboteur: Saboteur) -> Bench:
 
 
 def written_of(words: dict[int, bytes]) -> Answer:
-    """An answer of these words, one a token, whatever the model says; under a guard."""
+    """Return an answer of these words, one per token, instead of the model's; under a guard."""
     said = iter(words.values())
     return answer("r4", token_bytes=lambda _: next(said), guard=FactGuard((), ("hi",)))
 
 
 def told(replies: list[Reply]) -> dict[str, ReplyDone]:
-    """The end of each answer, the first that was told. A reader leaves out text behind a gap: the end has all of it."""
+    """Return the first end sent for each answer. A reader skips text after a gap: the end has all of it."""
     texts: dict[str, str] = {}
     ends: dict[str, ReplyDone] = {}
     for reply in replies:
         name = reply.request_id
         if name in ends:
-            continue  # a reader keeps the first end, and hears nothing of the answer after it
+            continue  # a reader keeps the first end, and ignores later messages of the answer
         if isinstance(reply, ReplyDelta):
             if reply.offset <= len(texts.get(name, "")):
                 texts[name] = texts.get(name, "")[: reply.offset] + reply.delta
@@ -80,8 +80,7 @@ def harmed(bench: Bench) -> set[str]:
 
 
 def test_a_fault_at_any_call_harms_one_answer_at_most() -> None:
-    """What the engine raises, and what the scheduler does, those that stand in the slots: nobody can tell whose it
-    was."""
+    """An exception in the engine or the scheduler may harm all requests in slots, because its origin is unknown."""
     counted = Saboteur()
     assert harmed(run(counted)) == set()
     assert len(counted.calls) > 60
@@ -123,8 +122,8 @@ def kv_of(token_ids: list[int]) -> KvPieces:
 
 
 def continued(engine: StubbornEngine, *, kept: bool) -> tuple[dict[str, str], list[int]]:
-    """Three answers whose prompts have their first ten tokens in common: their texts, and what of each prompt was not
-    computed. `kept`: KV of the first two comes with them, and the third may begin with what stands in their slots."""
+    """Return the texts of three answers whose prompts share their first ten tokens, and the tokens of each prompt that
+    were not computed. `kept`: the first two bring KV, and the third may reuse the tokens in their slots."""
     bench = Bench(engine=engine, reuse_kv=True)
     begins = list(range(5, 15))
     for number in range(3):

@@ -47,8 +47,8 @@ class Part:
 async def test_what_is_to_be_written_is_written_before_the_clients_of_kafka_are_closed(
     *, known: bool, hangs: bool
 ) -> None:
-    """A worker that hangs has seconds: it leaves its group before it closes anything else. A fault of our own leaves
-    the deliveries counted, for any record that was in flight may have brought it about."""
+    """A hanging worker has seconds: it leaves its group before it closes anything else. After an exception in our code
+    the deliveries stay counted, because any record in flight may have caused it."""
     order: list[str] = []
     process: Any = WorkerProcess.__new__(WorkerProcess)
     process._kafka = KafkaConnections.__new__(KafkaConnections)

@@ -1,4 +1,4 @@
-"""What came of a request is told by its deadline, whoever ended it."""
+"""The outcome of a request is decided by its deadline, independent of the component that ended it."""
 
 import pytest
 

@@ -44,7 +44,7 @@ def situations(draw: st.DrawFn) -> Situation:
 
 
 def after(now: Situation, action: Action, now_unix_ms: float) -> Situation:
-    """The situation once an action is done, where nothing fails and no request is under way."""
+    """Return the situation after an action if nothing fails and no request is in flight."""
     match action:
         case Load(revision):
             return replace(now, loading=None, loaded=now.loaded | {revision}, idle={**now.idle, revision: now_unix_ms})

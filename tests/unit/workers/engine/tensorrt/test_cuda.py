@@ -30,7 +30,7 @@ def cuda() -> Cuda:
 
 @pytest.fixture
 def layer(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """`workers.engine.tensorrt.cuda` over the emulation, whatever is installed."""
+    """Import `workers.engine.tensorrt.cuda` over the emulation, even if the real libraries are installed."""
     bindings = SimpleNamespace(runtime=cuda)
     monkeypatch.setitem(sys.modules, "cuda", SimpleNamespace(bindings=bindings))
     monkeypatch.setitem(sys.modules, "cuda.bindings", bindings)

@@ -32,7 +32,7 @@ def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
 def with_torch(
     monkeypatch: pytest.MonkeyPatch, *, built_for: str | None = "13.2", free_bytes: int | None = None
 ) -> None:
-    """One that finds a GPU with so much free memory, or none."""
+    """Return a torch that finds a GPU with this much free memory, or no GPU."""
     cuda = SimpleNamespace(
         is_available=lambda: free_bytes is not None,
         mem_get_info=lambda _index: (free_bytes, 1 << 34),

@@ -133,7 +133,8 @@ def test_a_stream_is_read_as_other_servers_write_it(sent: bytes) -> None:
 
 
 def test_what_comes_without_text_is_no_piece() -> None:
-    """An answer that thinks first, a list without a choice, a delta that is null, and what comes after the end."""
+    """The cases: an answer that thinks first, a list without a choice, a delta that is null, and events after
+    the end."""
     thought = b'data: {"choices": [{"delta": {"role": "assistant", "reasoning_content": "hm"}}]}\n'
     nothing = b'data: {"choices": []}\ndata: {"choices": [{"delta": null}]}\ndata: {}\n'
     assert read(thought + nothing + chunk("a") + DONE + chunk("b")) == [Piece("a")]

@@ -109,7 +109,7 @@ def refuse_gguf(what: str, base: Path) -> None:
 
 @pytest.mark.parametrize("what", GGUF)
 def test_gguf_that_lies_is_refused(tmp_path: Path, what: str) -> None:
-    """In the time needed to read it, whatever sizes it claims."""
+    """The check takes no longer than reading the file, even if the file claims huge sizes."""
     refuse_gguf(what, tmp_path)
 
 

@@ -18,7 +18,7 @@ COSTS = st.lists(st.integers(1, 60), min_size=100, max_size=100)
 
 
 def items(lengths: Iterable[int], bucket: Bucket = "short") -> list[Item]:
-    """Of so many prompt tokens each."""
+    """Return items with these numbers of prompt tokens."""
     forecast = Forecast(LinearCosts(), OutputLengths(), num_slots=4)
     return [
         forecast.item(make_sequence(f"s{number}", prompt=length, output=1, bucket=bucket))
@@ -59,7 +59,8 @@ def test_what_is_worth_more_may_cost_more() -> None:
 
 @pytest.mark.parametrize("floors", [set[str](), {"long"}])
 def test_a_class_below_its_floor_is_measured_by_its_own(floors: set[str]) -> None:
-    """Beside two hundred short ones every long one is too dear; of its own kind the cheaper ones are not."""
+    """Next to two hundred short ones every long one is above the bar; measured within its class the cheaper ones are
+    not."""
     short, long = items([10] * 200), items(range(100, 300, 2), "long")
     over = bars_of(long, short).over(long, 0.4, floors)
     assert long[-1] in over

@@ -1,4 +1,4 @@
-"""Keep by value for cost under the floors, serve the kept by deadline, give up the rest at once."""
+"""Keep by value for cost under the floors, serve the kept by deadline, give up the rest immediately."""
 
 from collections.abc import Iterable
 
@@ -138,7 +138,7 @@ def test_a_flooding_tenant_is_the_first_to_lose() -> None:
 
 
 def test_while_slots_stand_idle_a_doubtful_request_is_tried() -> None:
-    """Half of what it may write does not fit its deadline, a twentieth does: it takes nobody's place."""
+    """Half of its possible answer does not fit its deadline, a twentieth does; it displaces no other request."""
     policy = goodput(num_slots=4)
     sequence = make_sequence("s1", output=100, soft=600, hard=600)
     sequence.expected_output_tokens = 80
@@ -187,7 +187,7 @@ def test_one_that_cannot_end_in_time_loses_its_slot_only_to_one_that_waits() -> 
 def test_everybody_is_served_or_given_up_and_none_after_its_deadline(
     requests: list[tuple[int, int, int, int]], num_slots: int
 ) -> None:
-    """Bounded starvation: nobody waits past its own deadline for either."""
+    """Bounded starvation: no request waits past its deadline to be served or given up."""
     policy, now, left = goodput(num_slots), 0.0, set[str]()
     for number, (prompt, output, within, gap) in enumerate(requests):
         sequence = asked(f"s{number}", deadline=int(now) + within, prompt=prompt, output=output)
@@ -223,7 +223,7 @@ KINDS = st.tuples(
 def test_the_dearest_is_the_one_that_a_look_at_all_finds(
     kinds: list[tuple[int, int, float, str, bool]], excess: dict[str, float], floors: set[str]
 ) -> None:
-    """And of equals the first, whatever classes and tenants they are of; until none is left that is as dear."""
+    """Among equals it is the first, across classes and tenants; this repeats until no item of that cost remains."""
     prices, items, forecasts = Prices(floors, excess), [], forecast()
     for number, (prompt, output, weight, tenant, is_long) in enumerate(kinds):
         bucket = "long" if is_long else "short"

@@ -1,4 +1,4 @@
-"""Slots that are kept for long requests stand free for them, and for nobody else."""
+"""Slots reserved for long requests stay free for them and for no other request."""
 
 import pytest
 from hypothesis import given

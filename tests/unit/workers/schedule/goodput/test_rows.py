@@ -14,7 +14,7 @@ SLOTS = 16
 
 
 def most(*asked: tuple[int, Bucket], constant: float = 1.0) -> int:
-    """After a hundred of each: ten tokens within so many milliseconds, by class."""
+    """Return the limit after a hundred observations of each: ten tokens within this many milliseconds, by class."""
     forecast = Forecast(LinearCosts(0.0, constant, 1.0), OutputLengths(), num_slots=SLOTS)
     rows = Rows(forecast, num_slots=SLOTS)
     for number in range(100):

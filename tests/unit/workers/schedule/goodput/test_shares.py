@@ -49,7 +49,7 @@ class AnyBooks(RuleBasedStateMachine):
         assert {group for group, _ in self.waiting} <= self.shares._groups.keys()
 
     def teardown(self) -> None:
-        """Once everybody has been served or given up, and an hour has passed, nothing is left."""
+        """After every item has been served or given up and an hour has passed, no state remains."""
         for group, cost_ms in self.waiting:
             self.shares.release(group, cost_ms)
         assert all(books.kept_ms == 0 for books in self.shares._groups.values())
