@@ -17,8 +17,8 @@ class Row(Struct, kw_only=True):
 
 
 class Rows:
-    """The rows found so far. They are written to `path`, where there is one, as they come. Of those `asked`, each with
-    its target, one that nothing was found of is written as "not run"."""
+    """The rows found so far. They are written to `path`, if it is set, as they arrive. A row of `asked` (each with its
+    target) that has no result is written as "not run"."""
 
     def __init__(self, path: Path | None, asked: Mapping[str, str] | None = None) -> None:
         self._path = path

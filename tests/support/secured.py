@@ -107,7 +107,7 @@ class SecuredRedis:
 @dataclass(slots=True, kw_only=True)
 class Secured:
     """One broker with four listeners: SASL_SSL for the processes, SSL for the operator with a certificate, and the
-    brokers' own plaintext one, on which the test is everybody's superior; one Redis."""
+    brokers' plaintext one, on which the test has superuser rights; one Redis."""
 
     folder: Path
     prefix: str

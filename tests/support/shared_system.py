@@ -1,7 +1,7 @@
 """A system that modules share: `pytestmark = pytest.mark.system(gateways=2, worker__slots=4)`.
 
-Modules that want the same run one after another, on the same processes. These are started anew where one of them has
-ended or does not answer.
+Modules with the same mark run one after another, on the same processes. The processes are started again if one of them
+has ended or does not answer.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ REAL_MODEL: Final = pytest.mark.system(
 
 @dataclass(slots=True)
 class Running:
-    """A system with its own services; what a test starts beside them goes with its module."""
+    """A system with separate services; processes that a test starts in addition end with its module."""
 
     mark: pytest.Mark
     system: System

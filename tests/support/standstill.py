@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from tests.support.wire import Answer
 
 GRACE_S = 0.25
-# Beside other tests a process may have to wait for a core while this one has one; the faults are seconds late.
+# Next to other tests a process may have to wait for a core while this one has one; the faults are seconds late.
 BESIDE_OTHERS_S = 1.0
 _TICK_S = 0.01
 
@@ -32,10 +32,10 @@ class Standstill:
                 self._late.append((due_s, now_s))
 
     def seconds(self, begin_s: float, end_s: float) -> float:
-        """How long it stood still between these moments of the monotonic clock."""
+        """Return how long the machine stalled between these moments of the monotonic clock."""
         return sum(max(0.0, min(end, end_s) - max(begin, begin_s)) for begin, end in self._late)
 
     def in_time(self, answer: Answer, deadline_ms: float) -> bool:
-        """Whether the answer came by then and the grace, on a machine that ran all the time."""
+        """Return whether the answer came within its deadline and the grace period, if the machine ran all the time."""
         took_s = answer.took_s - self.seconds(answer.asked_at, answer.done_at)
         return took_s <= deadline_ms / 1_000 + self.grace_s

@@ -30,7 +30,7 @@ _CALIBRATED: Final = "load is counted in prompts of one length, so that overload
 _SPEAKERS: Final = "small models of random weights, whose prompts must fit 1,024 tokens"
 _ANSWERS: Final = ("answers__policy", "handoff__enabled", "limits__max_output_tokens", "worker__max_length")
 _MODEL_ALONE: Final = "every question is the model's, so that slots are filled at a known rate"
-# Beside those: what one proof needs.
+# In addition to those: the settings of single proofs.
 WHY_HERE: Final[Mapping[str, Mapping[str, str]]] = {
     "overload": {
         "worker__system_prompt": _CALIBRATED,

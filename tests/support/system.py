@@ -1,4 +1,4 @@
-"""The system as it is run: gateways and workers as processes of their own, on a real Kafka and a real Redis."""
+"""The system in production form: gateways and workers as separate processes, on a real Kafka and a real Redis."""
 
 import asyncio
 import itertools
@@ -60,7 +60,7 @@ async def eventually(condition: Callable[[], Any], *, limit_s: float = LIMIT_S) 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """An HTTP answer, whatever its status."""
+    """An HTTP answer with any status."""
 
     status: int
     headers: Mapping[str, str]
@@ -96,7 +96,7 @@ class Service:
         return f"ws://{self.address}/ws"
 
     async def get(self, path: str) -> Page | None:
-        """None where nobody answers."""
+        """Return None if no server answers."""
         address = self.operators if path in OPERATORS_PAGES else self.address
         return await asyncio.to_thread(get, f"http://{address}{path}")
 
@@ -114,7 +114,7 @@ class Service:
         return self
 
     async def metric(self, name: str, **labels: str) -> float:
-        """The sum of the samples that bear these labels; 0 where there is none."""
+        """Return the sum of the samples with these labels; 0 without samples."""
         page = await self.get("/metrics")
         assert page is not None
         return sum(
@@ -174,7 +174,7 @@ COMMON: Final[dict[str, Any]] = {
     # Most tests ask what no FAQ answers, to see the model's own text.
     "answers__policy": "model",
     "answers__guard": "false",
-    # They look at what is said: a machine that stands still for a while must not make it the fallback's.
+    # These tests check texts: a short stall of the machine must not replace them by the fallback.
     "promise__first_token_ms": 8_000,
     # What is stopped or cut is so long that it has not ended before.
     "limits__max_output_tokens": 2_000,
@@ -185,7 +185,7 @@ COMMON: Final[dict[str, Any]] = {
 
 @dataclass(slots=True, kw_only=True)
 class System:
-    """Services on one Kafka and one Redis of their own, apart from others on the same broker by the topics' prefix.
+    """Services on one Kafka and one Redis; the topics' prefix separates them from others on the same broker.
 
     `settings` are those of every service: `worker__engine="fake"` is `REPLYLINE_WORKER__ENGINE=fake`, and bytes are a
     file's content.
@@ -286,7 +286,7 @@ class System:
         assert not stuck, stuck
 
     async def turns(self, session_id: str, *, at_least: int = 0) -> list[Turn]:
-        """What Redis holds of a conversation, once it is so many turns: each is written beside its answer."""
+        """Return a conversation's turns once Redis has `at_least` of them; each is written along with its answer."""
         async with Redis.from_url(self.redis.url) as redis:
 
             async def held() -> list[Turn]:

@@ -71,12 +71,12 @@ def token(algorithm: Algorithm = "HS256", *, headers: dict[str, Any] | None = No
 
 
 def bearer_of(subject: str, **claims: Any) -> dict[str, str]:
-    """The header of a token that is good for a minute by now."""
+    """Return the header of a token that is valid for a minute."""
     return {"authorization": f"Bearer {token(sub=subject, **{'exp': time.time() + 60} | claims)}"}
 
 
 def by_hand(header: Any, payload: Any, secret: bytes = SECRET) -> str:
-    """Signed with HMAC-SHA256, whatever the header says."""
+    """Return a token signed with HMAC-SHA256, even if the header names another algorithm."""
     signed = f"{segment(header)}.{segment(payload)}"
     return f"{signed}.{b64(hmac.digest(secret, signed.encode(), hashlib.sha256))}"
 

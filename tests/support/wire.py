@@ -187,7 +187,7 @@ class Client:
         )
 
     async def text_of(self, event_id: str, *, chars: int = 1, limit_s: float = LIMIT_S) -> str:
-        """The response's id, once so much of its text has arrived."""
+        """Return the response's id once `chars` characters of its text have arrived."""
         name: str = (await self.created(event_id, limit_s=limit_s))["response_id"]
         await self.until(
             lambda event: (
@@ -251,7 +251,7 @@ class Client:
 
 @dataclass(slots=True)
 class Bystander:
-    """A client that asks one question after another while something else goes on, and is owed every answer."""
+    """A client that asks one question after another while something else happens; every answer must reach it."""
 
     client: Client
     answers: list[Answer] = field(default_factory=list)

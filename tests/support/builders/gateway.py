@@ -1,4 +1,4 @@
-"""Builders of what a gateway works on: requests, replies, answers, reports of workers, what a cursor tells."""
+"""Builders of a gateway's inputs: requests, replies, answers, reports of workers, resume points of a cursor."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -130,7 +130,7 @@ def done(text: str, *, attempt: int = 1, request_id: str = R1, **fields: Any) ->
 
 
 def answer(response_id: str = "r", text: str = "", **fields: Any) -> Response:
-    """As its client is told it: whole, by the model."""
+    """Return a complete answer of the model, as its client receives it."""
     given: dict[str, Any] = {"status": "completed", "reason": "stop", "source": "model"}
     given |= {"usage": Usage(), "timings": Timings()}
     return Response(id=response_id, output_text=text, **(given | fields))
@@ -157,7 +157,7 @@ def report(
 
 
 def told(**fields: Any) -> ResumePoint:
-    """What a cursor tells of one open answer."""
+    """Return a cursor's entry for one open answer."""
     given: dict[str, Any] = {
         "digest": bytes(12),
         "event_id": "e",

@@ -22,9 +22,10 @@ from workers.request.recent_answers import RecentCancels
 
 @dataclass
 class IntakeBench:
-    """An intake fed by hand, and all that it speaks to, which is this. Deliveries are noted at once. Questions are
-    refused by what they say; nothing comes of others. The worker says `looks` times that an earlier answer is leaving
-    still; `known` are records that became jobs. No dead letter is taken where Kafka is `away`."""
+    """An intake whose inputs the test supplies; this object is also all its collaborators. Deliveries are recorded
+    immediately. Questions are refused according to their text; other records have no effect. The worker reports `looks`
+    times that an earlier answer is still leaving; `known` are records that became jobs. No dead letter is accepted
+    while Kafka is `away`."""
 
     away: bool = False
     looks: float = 0
@@ -58,7 +59,7 @@ class IntakeBench:
             await asyncio.sleep(0)
 
     def rebalance(self) -> None:
-        """Have the short requests' partition go, and be heard of."""
+        """Revoke the short requests' partition, and report that."""
         self.revoked = [TOPIC]
         self.intake._partitions_revoked()
 
@@ -110,7 +111,7 @@ class IntakeBench:
         return self.looks >= 0
 
     def repeated(self, _order: Order, _origin: tuple[Partition, int]) -> bool:
-        """Joined, where it is still there."""
+        """Join the earlier answer, if it still exists."""
         return self.looks >= 0
 
     def answer(self, target: Target, done: ReplyDone, origin: tuple[Partition, int]) -> bool:

@@ -55,7 +55,7 @@ SETTINGS: Final = Settings.model_validate(
 
 
 class Publisher(FakePublisher):
-    """It acknowledges each end at once."""
+    """A publisher that acknowledges each end immediately."""
 
     def done(self, target: Any, done: ReplyDone, settled: Settled) -> None:
         self.said.append(done)
@@ -149,7 +149,7 @@ class Switching:
         return job
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        while not holds():  # noqa: ASYNC110 - what holds is told by nobody
+        while not holds():  # noqa: ASYNC110 - no event signals the condition
             await asyncio.sleep(0.001)
 
     def deltas(self, job: Job) -> set[str]:

@@ -71,7 +71,7 @@ def text_of(parts: list[dict[str, Any]]) -> str:
 
 
 class ChatPage:
-    """A page's socket: what it sends, and what it has been told while it `reads`."""
+    """A page's socket: what it sends, and what it has received while it `reads`."""
 
     def __init__(self, door: AiSdkDoor, **headers: str) -> None:
         self.told: list[dict[str, Any]] = []
@@ -102,7 +102,7 @@ class ChatPage:
         await self.served
 
     def of(self, request: str) -> list[str]:
-        """Return the kinds of what was told of that request."""
+        """Return the kinds of messages received for that request."""
         frames = [frame for frame in self.told if frame["requestId"] == request]
         chunks = [frame for frame in frames if frame["type"] == "chunk"]
         assert [frame["sequence"] for frame in chunks] == list(range(len(chunks)))

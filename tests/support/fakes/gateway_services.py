@@ -119,7 +119,7 @@ class FakeHandoffs:
         return Opening(None)
 
     def forget(self, session: SessionKey) -> None:
-        """Nobody was asked."""
+        """No worker was asked, so there is nothing to forget."""
 
 
 @dataclass

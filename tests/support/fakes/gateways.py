@@ -1,4 +1,4 @@
-"""A gateway without its services: what Kafka, Redis and clients would hear is kept, and time is the test's."""
+"""A gateway without its services: messages to Kafka, Redis and clients are recorded, and the test sets the time."""
 
 import asyncio
 import threading
@@ -78,7 +78,7 @@ async def quiet() -> None:
 async def until(condition: Callable[[], object], *, limit_s: float = 5.0) -> None:
     """Let the loop's timers run until it is so."""
     async with asyncio.timeout(limit_s):
-        while not condition():  # noqa: ASYNC110 - no event tells
+        while not condition():  # noqa: ASYNC110 - no event signals it
             await asyncio.sleep(0)
 
 
@@ -100,7 +100,7 @@ class SlowTokenizer:
 
 @dataclass
 class FakeConnection:
-    """A client that takes all at once."""
+    """A client that reads everything immediately."""
 
     gateway: Gateway
     session: Session
@@ -271,7 +271,7 @@ class Edge:
 
     @property
     def cancelled(self) -> list[str]:
-        """The requests that workers were told to stop."""
+        """The requests whose cancellation was sent to workers."""
         return [told.request_id for told in self.notices if isinstance(told, Cancel)]
 
     @property
@@ -280,7 +280,7 @@ class Edge:
 
     @property
     def told_all(self) -> list[Erase]:
-        """What every worker and gateway was told."""
+        """The erasures sent to every worker and gateway."""
         return [decode_erase(record.value) for record in self.producer.of(TOPICS.erasures)]
 
 

@@ -21,8 +21,8 @@ Options = tuple[tuple[str, int], ...]
 
 @dataclass
 class GrpcClient:
-    """Makes calls with that channel. Requests are messages, or bytes as they are. `door` is None where it is another
-    process's."""
+    """A client that makes calls on a channel. Requests are messages, or raw bytes. `door` is None if the door runs in
+    another process."""
 
     channel: aio.Channel
     door: Any = None

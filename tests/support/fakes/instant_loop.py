@@ -1,4 +1,4 @@
-"""An event loop whose time is its own: whoever sleeps on it waits for nobody, and time is what they slept."""
+"""An event loop with a virtual clock: a sleep returns without waiting and advances the clock by its length."""
 
 import asyncio
 import selectors

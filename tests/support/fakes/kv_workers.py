@@ -1,4 +1,4 @@
-"""Workers' caches on one Redis in memory, and KV that tells whose tokens it is of."""
+"""Workers' caches on one in-memory Redis, and KV that records to whose tokens it belongs."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
@@ -135,7 +135,7 @@ class Store:
 
 @dataclass
 class Worker:
-    """A cache with stores and a host memory of its own."""
+    """A cache with separate stores and host memory."""
 
     cache: KvCache
     loading: Store

@@ -24,7 +24,8 @@ MAX_LENGTH = 64
 
 @dataclass(slots=True)
 class ModelEngine:
-    """Knows whose token stands at each place of each slot. What a call leaves undefined is forgotten."""
+    """An engine that records whose token is at each position of each slot. Positions that a call leaves undefined are
+    cleared."""
 
     info: EngineInfo
     kv: list[list[int]] = field(init=False)

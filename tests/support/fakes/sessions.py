@@ -60,7 +60,7 @@ def new(per_minute: int = 100, now: float = 0.0, gate: TokenGate | None = None, 
 
 
 def receive(session: Session, message: ClientMessage, now: float) -> list[Effect]:
-    """The effects of a message, its token checked at once."""
+    """Return the effects of a message whose token is checked immediately."""
     effects: list[Effect] = []
     for effect in session.receive(message, now):
         effects += session.check_token(effect, now) if isinstance(effect, CheckToken) else [effect]

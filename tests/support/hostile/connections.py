@@ -27,10 +27,10 @@ ASK: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hostile:
-    """What is written to one connection, piece after piece; `kind` says what is wrong with it.
+    """The bytes written to one connection, in pieces; `kind` names the fault in them.
 
-    Before it goes a handshake for `subprotocol`, unless that is None. `served`: nothing in it breaks WebSocket, so that
-    a ping behind it is answered. `resets`: the client leaves by a reset, without a look at what it is told.
+    A handshake for `subprotocol` precedes them, if one is set. `served`: they contain no violation of WebSocket,
+    so a ping after them is answered. `resets`: the client leaves by a reset without reading.
     """
 
     kind: str

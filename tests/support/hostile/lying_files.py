@@ -1,4 +1,4 @@
-"""Files that are not what they are called: whoever unpickles one leaves a mark."""
+"""Files with a false format: unpickling one leaves a mark."""
 
 import io
 import os
@@ -13,7 +13,7 @@ from shared.errors import ModelError
 
 
 class Payload:
-    """Whoever unpickles it makes the file."""
+    """An object that creates the file when it is unpickled."""
 
     def __init__(self, mark: Path) -> None:
         self.mark = mark

@@ -1,4 +1,4 @@
-"""A server that says one thing to whoever asks, HTTP or not."""
+"""A server that gives every client the same answer, HTTP or not."""
 
 import asyncio
 from collections.abc import AsyncIterator

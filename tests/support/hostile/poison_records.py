@@ -1,7 +1,7 @@
-"""Records that no honest producer writes, each with the reason of its dead letter, and those that honest producers
-write in a form of their own.
+"""Records that no honest producer writes, each with the reason of its dead letter, and unusual but valid records of
+honest producers.
 
-`demo` and `shop.*` are the tenants that may be named, `chat.replies` and `chat.replies.*` the reply topics.
+`demo` and `shop.*` are the permitted tenants, `chat.replies` and `chat.replies.*` the reply topics.
 """
 
 import json

@@ -7,8 +7,8 @@ T = TypeVar("T")
 _MOST_CALLS: Final = 2_000
 
 
-class Thrown(Exception):  # noqa: N818 - nobody handles it by its name
-    """A fault of our own that nobody has foreseen."""
+class Thrown(Exception):  # noqa: N818 - no handler names it
+    """An unexpected exception in our code."""
 
 
 class Saboteur:
@@ -21,7 +21,7 @@ class Saboteur:
     def before(self, thing: T, *, within: tuple[str, ...] = ()) -> T:
         """The same with the saboteur before each of its methods, and before those of its attributes `within`."""
         sabotaged: Any = _Sabotaged(self, thing, within)
-        return sabotaged  # type: ignore[no-any-return] # stands for it
+        return sabotaged  # type: ignore[no-any-return] # replaces it
 
     @property
     def threw_at(self) -> str:

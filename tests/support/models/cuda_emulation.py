@@ -1,7 +1,8 @@
-"""CUDA's runtime and TensorRT's as `workers.engine.tensorrt.cuda` calls them, on the CPU: names, arguments, results.
+"""The functions of CUDA's runtime and TensorRT that `workers.engine.tensorrt.cuda` calls, on the CPU: names, arguments,
+results.
 
-It is held to the documentation, not to a GPU. Memory is the host's, streams run what they are given at once or, while
-they are captured, record it; programs are graphs that ONNX Runtime runs.
+It follows the documentation and was not compared with a GPU. Memory is the host's; streams run their work immediately
+or, while captured, record it; programs are graphs that ONNX Runtime runs.
 """
 # ruff: noqa: N802, N815 - the names are CUDA's
 
@@ -76,7 +77,7 @@ class Cuda:
     def cudaMalloc(self, size: int) -> tuple[Status, int]:
         if self.fails == "cudaMalloc":
             return Status.cudaErrorMemoryAllocation, 0
-        memory = np.full(size + 256, 0xAB, np.uint8)  # whoever wants zeros has to write them
+        memory = np.full(size + 256, 0xAB, np.uint8)  # fill: code that needs zeros must write them
         address = memory.ctypes.data + -memory.ctypes.data % 256
         self.memory[address] = memory
         self.live += 1

@@ -30,7 +30,8 @@ TINY = Architecture(
 
 @pytest.fixture(scope="session")
 def models_dir() -> Path:
-    """Where prepared models are kept between runs: `REPLYLINE_MODELS_DIR`, else `.models` beside the code."""
+    """Return the folder of prepared models, which is kept between runs: `REPLYLINE_MODELS_DIR`, else `.models` in the
+    repository."""
     configured = os.environ.get("REPLYLINE_MODELS_DIR")
     return Path(configured) if configured else Path(__file__).parents[3] / ".models"
 

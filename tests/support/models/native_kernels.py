@@ -1,7 +1,7 @@
-"""The native library driven directly, on random weights of any shape.
+"""The native library called directly, on random weights of any shape.
 
-Every buffer of a test ends right before a page, or begins right behind one, that nobody may touch: who reads or writes
-past it dies. Weights may not be written at all.
+Every buffer of a test ends right before a protected page, or begins right after one: reading or writing past the buffer
+ends the process. Weights are read-only.
 """
 
 import ctypes
@@ -26,7 +26,7 @@ Rows = Sequence[tuple[int, int, int]]  # token, slot, position
 
 
 def guarded(values: np.ndarray, *, at_end: bool = True, writable: bool = True) -> np.ndarray:
-    """Return a copy between two pages that nobody may touch, next to the second of them or to the first."""
+    """Return a copy between two protected pages, adjacent to the second of them or to the first."""
     pages = padded(max(values.nbytes, 1), PAGE)
     memory = mmap.mmap(-1, PAGE + pages + PAGE)
     start = PAGE + (pages - values.nbytes if at_end else 0)
@@ -175,7 +175,7 @@ def opened(
 
 @dataclass(slots=True)
 class Alone:
-    """The reference: one token a step, one thread, nothing beside it."""
+    """The reference: one token per step, one thread, one sequence."""
 
     engine: Direct
     _held: list[int] = field(default_factory=list)

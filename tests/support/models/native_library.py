@@ -12,7 +12,8 @@ from workers.engine.unusable import Unusable
 
 
 def native_dir() -> Path:
-    """Where it is, built now where it is missing. Fails the test, with the command, where it cannot be."""
+    """Return the library's folder, after building it if it is missing. Fail the test, naming the command, if the build
+    fails."""
     directory = load_settings().worker.native_library_dir.absolute()
     built = ensure_built(directory, Recipe(), os.environ)
     if isinstance(built, Unusable):

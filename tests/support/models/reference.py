@@ -30,7 +30,8 @@ def reference_logits(
     products: Products | None = None,
     centre: Centre | None = None,
 ) -> np.ndarray:
-    """Logits `[tokens, vocabulary]` after each token. `centre` is what `model.native` has beside its head."""
+    """Return the logits `[tokens, vocabulary]` after each token. `centre` is the vector that `model.native` stores
+    along with its head."""
     dialect = _Reference(checkpoint.architecture, [token_ids], products or PlainProducts())
     dialect.centre = centre
     Decoder(checkpoint, dialect).build(lambda _fraction: None)

@@ -1,8 +1,8 @@
-"""Which values the labels of metrics are given, read from the places where the code sets them.
+"""The values of metrics' labels, read from the places in the code that set them.
 
-An argument of `metrics.x.labels(…)` is a text, a choice between texts, a name that stands for such in a loop or an
-assignment, an error's code, or something that is annotated with a `Literal` or an enumeration: mypy keeps annotations
-true. Of any other argument the values are not known, and none is collected.
+An argument of `metrics.x.labels(…)` is a text, a choice between texts, a name assigned to one of these or a loop
+variable over them, an error's code, or an expression annotated with a `Literal` or an enumeration: mypy keeps
+annotations true. Any other argument has unknown values, and no value is collected.
 """
 
 import ast
@@ -37,13 +37,13 @@ class Module:
         self._parents = {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
 
     def evaluate(self, expr: ast.expr) -> Any:
-        """What it is where nothing but the module's own names stands in it; None of any other."""
+        """Return the expression's value if it contains only the module's names, else None."""
         with suppress(NameError):
             return eval(ast.unparse(expr), dict(vars(importlib.import_module(self._name))))
         return None
 
     def values(self, expr: ast.expr) -> Values:
-        """The texts that an expression may be; none where they cannot be told."""
+        """Return the texts that an expression may have; empty if they are unknown."""
         parts: Sequence[ast.expr] = ()
         match expr:
             case ast.Constant(value):
@@ -84,7 +84,7 @@ class Module:
             yield node
 
     def _type(self, expr: ast.expr) -> Any:
-        """As annotated; None where it is not."""
+        """Return the annotated type, or None without an annotation."""
         match expr:
             case ast.Attribute(value=of, attr=name):
                 owner = self._type(of)
@@ -164,6 +164,6 @@ def _set_in(module: Module) -> Iterator[tuple[str, str, Values]]:
                 ast.Call(func=ast.Name("Readiness"), args=[ast.Dict(keys=checks)])
                 | ast.Assign(targets=[ast.Attribute(attr="checks")], value=ast.Dict(keys=checks))
             ):
-                for check in checks:  # each is a series of its own
+                for check in checks:  # each is a separate series
                     assert isinstance(check, ast.Constant)
                     yield name_of(metrics.ready), "check", module.values(check)

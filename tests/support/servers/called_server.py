@@ -24,7 +24,7 @@ class Reply:
 
 @dataclass(slots=True)
 class CalledServer:
-    """`answer` is asked in a thread of its own for each call."""
+    """A server that calls `answer` in a separate thread for each call."""
 
     answer: Callable[[Call], Reply]
     calls: list[Call] = field(default_factory=list)

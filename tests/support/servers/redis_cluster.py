@@ -84,7 +84,7 @@ class RedisCluster:
     def _follows(self, number: int, master_id: str) -> bool:
         try:
             self.tell(number, "CLUSTER", "REPLICATE", master_id)
-        except RedisError:  # it has not heard of its master yet
+        except RedisError:  # it does not know its master yet
             return False
         return True
 

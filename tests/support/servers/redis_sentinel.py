@@ -68,7 +68,7 @@ class WatchedRedis:
         self._until(lambda: self.master is not before and "slave" in self.tell(before, "ROLE"))
 
     def _begins_to_fail_over(self) -> bool:
-        """Refused until the sentinel has heard enough of the replica."""
+        """Start a failover; the sentinel refuses it until it has enough information about the replica."""
         with self._sentinel_client() as sentinel:
             return bool(sentinel.execute_command("SENTINEL", "FAILOVER", MASTER_NAME))
 

@@ -17,8 +17,8 @@ CADDYFILE: Final = Path(__file__).parents[3] / "ops" / "docker" / "Caddyfile"
 
 
 class ShippedProxy:
-    """On a port of 127.0.0.1, before gateways that each have an address of their own and the same ports, as containers
-    have."""
+    """The shipped proxy on a port of 127.0.0.1, in front of gateways that have separate addresses and the same ports,
+    like containers."""
 
     def __init__(self, gateways: Sequence[Service], folder: Path, *, http: str = "", grpc: str = "") -> None:
         """`http` and `grpc` are the addresses of one gateway's other doors, if they are asked through this proxy."""

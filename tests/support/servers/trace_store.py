@@ -67,7 +67,7 @@ class TraceStore:
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
 
     def stop(self) -> None:
-        """Nobody listens there any more."""
+        """Close the listening socket."""
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()
