@@ -1,8 +1,8 @@
-"""The engine alone, its batch kept full: the most that the whole system's tokens a second could be.
+"""The engine alone with a full batch: the upper bound of the whole system's tokens per second.
 
-`python -m tests.bench.bare_engine PROMPTS BATCH NEW_TOKENS`: the prompts of a batch are prefilled in as
-few calls as the engine allows, then the batch is decoded together, every row to the same length, whatever the model
-says. No row is ever empty, nothing is waited for: no Kafka, no other process of ours. Prints one JSON line.
+`python -m tests.bench.bare_engine PROMPTS BATCH NEW_TOKENS`: the prompts of a batch are prefilled in as few calls as
+the engine allows, then the batch is decoded together, every row to the same length, ignoring stop tokens. No row is
+ever empty and nothing blocks: no Kafka, no other process of ours. Prints one JSON line.
 """
 
 import sys

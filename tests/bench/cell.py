@@ -1,6 +1,6 @@
 """A cell is one measured configuration: set up, measured in rounds in turn with others, and divided by its base.
 
-What else the machine does meanwhile hits all cells of a round alike, so a ratio is of two figures of one round, and the
+Other load on the machine affects all cells of a round alike, so a ratio divides two figures of one round, and the
 median over the rounds counts.
 """
 
@@ -20,10 +20,10 @@ from ops.stack.processes import ServiceError
 
 Figures = Mapping[str, float | None]
 Measure = Callable[[int], Awaitable[Figures]]
-"""One round, told its number. A figure that could not be taken is None."""
+"""One round, called with its number. None replaces a figure that could not be measured."""
 
 FAILED: Final = "failed"
-"""The figure that counts what was asked and not done: where it is above 0, no target is met."""
+"""The figure that counts requests without a result: if it is above 0, no target is met."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +175,7 @@ class Bench:
         told: Callable[[Sequence[Measured]], Mapping[str, object]] = lambda _: {},
         **head: object,
     ) -> list[Measured]:
-        """Measure, print and write; `head` goes into the JSON beside the cells, and what is `told` of them. Raises
+        """Measure, print and write; `head` is added to the JSON along with the cells and the last argument. Raises
         `ServiceError`."""
         facts = environment(engine=self.engine, broker=self.broker)
         measured = await run_cells(cells, self.rounds, console)

@@ -31,8 +31,8 @@ def check_peer(peer: str | None) -> None:
 
 @asynccontextmanager
 async def peer_at(peer: str, slots: int) -> AsyncIterator[str]:
-    """Give the peer's address. With `start` it is one of its own, with so many slots and all cores, that remembers
-    nothing: one that stands already knows what it was asked before. Raises `ServiceError`."""
+    """Yield the peer's address. With `start` it is a new one, with this many slots and all cores and an empty cache: a
+    running one may have cached earlier prompts. Raises `ServiceError`."""
     if peer != START:
         yield peer
         return
@@ -58,5 +58,5 @@ def streamed(url: str, path: str, body: Mapping[str, object]) -> Iterator[Any]:
 
 
 def completion(url: str, ids: Sequence[int], new_tokens: int) -> Iterator[Any]:
-    """Stream exactly so many tokens, wherever the model would end. Raises `ServiceError`."""
+    """Stream exactly `new_tokens` tokens, past the model's stop token. Raises `ServiceError`."""
     return streamed(url, "/completion", {"prompt": list(ids), "n_predict": new_tokens, "ignore_eos": True})

@@ -1,7 +1,7 @@
-"""`replyline bench path`: what the whole path adds when the engine takes no time.
+"""`replyline bench path`: the overhead of the whole path when the engine takes no time.
 
 Real Apache Kafka, Redis, one gateway, one worker with the fake engine; open loop, latency from the scheduled send to
-the terminal event. Beside it, on the same broker, the bare prototype of the same hops (`tests.bench.echo`).
+the terminal event. For comparison, on the same broker, the bare prototype of the same hops (`tests.bench.echo`).
 """
 
 from dataclasses import dataclass

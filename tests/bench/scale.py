@@ -1,8 +1,8 @@
-"""`replyline bench scale`: answers a second as workers and gateways are added, beside linear growth.
+"""`replyline bench scale`: answers per second as workers and gateways are added, compared with linear growth.
 
-Apache Kafka, Redis, scripted engines: what an answer takes of a worker's time is a sleep, so a few cores carry many
-workers, and what is left is what the system itself costs. A closed loop keeps every slot asked for. Where the machine's
-cores are full the curve bends for that alone: their share is a row of the table.
+Apache Kafka, Redis, scripted engines: an engine sleeps for an answer's compute time, so a few cores carry many workers,
+and the rest is the system's overhead. A closed loop keeps every slot requested. If the machine's cores are full the
+curve bends for that reason alone: their share is a row of the table.
 """
 
 import asyncio

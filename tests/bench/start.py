@@ -36,8 +36,8 @@ _ONE_SLOT: Final = {f"{PREFIX}WORKER__SLOTS": "1", f"{PREFIX}WORKER__MAX_LENGTH"
 
 
 class StartRow(Struct, frozen=True, kw_only=True):
-    """Medians of `rounds` starts; `load_s` is the engine's load, in a process of its own. `own_mib` is the memory that
-    goes with the process (PSS beside a second worker of the machine), `shared_mib` what both have."""
+    """Medians of `rounds` starts; `load_s` is the engine's load, in a separate process. `own_mib` is the memory freed
+    with the process (PSS next to a second worker of the machine), `shared_mib` the memory that both share."""
 
     engine: str
     rounds: int

@@ -100,8 +100,8 @@ async def bench_stream(settings: Settings, bench: Bench, options: StreamOptions,
 
 @contextmanager
 def unending(path: Path) -> Iterator[Path]:
-    """The model's folder once more, of the same name, with no stop token: its answers are as long as is asked, so what
-    is divided by time is the same for every model. Raises `ModelError` where there is no such folder."""
+    """Yield a copy of the model's folder with the same name and no stop token: its answers have the requested length,
+    so rates are comparable between models. Raises `ModelError` if the folder does not exist."""
     folder = ModelFolder.open(path)
     with tempfile.TemporaryDirectory(prefix="replyline-bench-") as directory:
         copy = Path(directory) / path.name

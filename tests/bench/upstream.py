@@ -1,10 +1,10 @@
 """`replyline bench upstream`: a llama-server by itself, and the same one behind Replyline, under the same load.
 
-At 1x as many clients as llama-server has slots ask in turn, each when it is answered: that is its capacity. At 3x and
-10x so many times as many questions a second come, evenly, whatever becomes of them. An answer is wanted whole by a
-deadline, which is the timeout of whoever asks llama-server directly. Both are asked the same prompts, without FAQ
-entries; a cell asks one and then the other. In the last cell questions come at 1x, the llama-server is killed and
-started again in the midst of them, and behind Replyline the worker too.
+At 1x as many clients as llama-server has slots ask in turn, each after its answer: that is its capacity. At 3x and 10x
+questions arrive evenly at that multiple of the capacity, independent of the answers. An answer must be complete by a
+deadline, which is the timeout of a direct client of llama-server. Both receive the same prompts, without FAQ entries; a
+cell asks one and then the other. In the last cell questions arrive at 1x, and the llama-server is killed and started
+again in the middle, behind Replyline the worker too.
 """
 
 import asyncio
@@ -109,8 +109,8 @@ class _Sides:
     deadline_ms: int
 
     async def capacity(self) -> float:
-        """Return the answers a second of the llama-server alone, with every slot taken all the time; from now on the
-        deadline is the one that is set, or so many times as long as such an answer takes. Raises `ServiceError`."""
+        """Return the answers per second of the llama-server alone with all slots busy, and set the deadline: the
+        configured one, or a multiple of such an answer's time. Raises `ServiceError`."""
         begun_s = time.monotonic()
         outcomes = await self.server_in_turn(_CAPACITY_PER_SLOT * self.options.slots, seed=-2)
         done = sum(each.done_s is not None for each in outcomes)
@@ -129,7 +129,7 @@ class _Sides:
         return compared(found["alone"], found["behind"])
 
     async def at_rate(self, rate: float, kills: bool, number: int) -> Figures:
-        """Send questions at this rate to one and then to the other, whatever happens to them."""
+        """Send questions at this rate to one and then to the other, independent of the answers."""
         times = schedule("even", rate=rate, count=max(1, round(rate * self.options.seconds)))
         found: dict[str, Figures] = {}
         for side in _in_turn(number):

@@ -13,9 +13,9 @@ _CONFIG: Final = "config.json"
 
 
 def hugging_face_folder(source: Path, folder: Path) -> Path:
-    """`source` itself where it is such a folder; else `folder`, written once, with the same numbers in float32.
+    """Return `source` if it is such a folder; else `folder`, written once, with the same numbers in float32.
 
-    Raises `ModelError` where the source is damaged or unsupported.
+    Raises `ModelError` if the source is damaged or unsupported.
     """
     if source.is_dir():
         return source

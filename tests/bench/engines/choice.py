@@ -38,10 +38,10 @@ class NotRun(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """One process a round. `argv` lacks what all are told: the sizes; `env` lacks the prefix of settings.
+    """One process per round. `argv` lacks the sizes, which all receive; `env` lacks the prefix of settings.
 
-    `gguf` is llama.cpp's, whose two programs, in the folder `llama`, have command lines of their own; `source` is what
-    transformers is to load.
+    `gguf` is for llama.cpp, whose two programs, in the folder `llama`, have separate command lines; `source` is the
+    folder that transformers loads.
     """
 
     name: str
@@ -91,7 +91,8 @@ def torch_python(module: str = "torch") -> str | None:
 
 
 def _ours(name: str, settings: Settings, manifest: Manifest) -> list[Planned] | str:
-    """A plan for each prepared folder of the model that the engine takes, or why there is none."""
+    """Return a plan for each prepared folder of the model that the engine can load, or the reason for having no
+    plan."""
     if name not in get_args(WorkerSettings.model_fields["engine"].annotation):
         return "this version has no such engine"
     python: str | None = sys.executable

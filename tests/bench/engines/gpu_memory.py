@@ -19,7 +19,7 @@ class GpuMemory:
         return self._name if self.taken_mib() is not None else "cpu"
 
     def taken_mib(self) -> float | None:
-        """Return None where nothing was taken, or there is no GPU."""
+        """Return None if no memory was taken, or if the machine has no GPU."""
         found = None if self._name == "cpu" else _look()
         taken = found[1] - self._before if found is not None else 0.0
         return taken if taken >= 1 else None

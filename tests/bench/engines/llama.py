@@ -32,7 +32,7 @@ class BatchedRow(Struct, frozen=True, kw_only=True):
 
 
 class PromptRow(Struct, frozen=True, kw_only=True):
-    """A line of `llama-bench`: `n_prompt` tokens over `n_depth`, so many nanoseconds each time."""
+    """A line of `llama-bench`: `n_prompt` tokens over `n_depth`, with the nanoseconds of each repetition."""
 
     n_prompt: int
     n_depth: int

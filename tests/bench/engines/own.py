@@ -100,7 +100,7 @@ class OwnEngine:
         )
 
     def decode(self, rows: int, context: int, new_tokens: int) -> tuple[float, float | None]:
-        """Return the seconds of so many steps, and how many of them were the runtime's."""
+        """Return the seconds of these steps, and how many of the seconds the runtime used."""
         self.fill(rows, context)
         self.steps(rows, context, min(_WARM_STEPS, new_tokens))
         before, start = self._runtime_s(), time.perf_counter()
@@ -130,7 +130,7 @@ class OwnEngine:
         return median(together), median(apart)
 
     def fill(self, slots: int, length: int) -> None:
-        """Let so many slots hold so many tokens."""
+        """Fill `slots` slots with `length` tokens each."""
         if length != self.length:
             self.add(0, 0, length)
             self.full, self.length = 1, length
@@ -149,7 +149,7 @@ class OwnEngine:
             )
 
     def steps(self, rows: int, context: int, steps: int) -> None:
-        """Decode so many steps of the first rows, greedily."""
+        """Decode `steps` steps of the first rows, greedily."""
         tokens = [0] * rows
         for past in range(context, context + steps):
             tokens = self.engine.decode(self._rows(tokens, past))

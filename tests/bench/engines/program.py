@@ -1,6 +1,6 @@
-"""`replyline bench engines`: every engine that this machine can run, beside the peers that are there.
+"""`replyline bench engines`: every engine that this machine can run, compared with the installed peers.
 
-Each engine, with each prepared folder of the model that it computes, is a cell with a process of its own.
+Each engine, with each prepared folder of the model that it computes, is a cell with a separate process.
 """
 
 import os
@@ -26,7 +26,8 @@ from tests.bench.process import run_to_end
 
 PEERS: Final = ("transformers", "llama.cpp")
 _LARGEST_BATCH: Final = 64
-# What native's speed is to be of llama.cpp's: by context, at so many rows; and of any prompt over any past.
+# The target ratio of native's speed to llama.cpp's: by context, at these numbers of rows; and for any prompt over any
+# past.
 _ROWS: Final = (1, 4, 8, 16)
 _DECODE_OF_LLAMA: Final[dict[str, dict[int, tuple[float, ...]]]] = {
     "native int8": {64: (1.0, 2.0, 2.4, 2.4), 800: (1.2, 2.5, 3.2, 3.2)},
@@ -62,7 +63,7 @@ def parse_numbers(option: str, text: str, least: int, most: int) -> tuple[int, .
 
 
 async def bench_engines(settings: Settings, bench: Bench, options: EnginesOptions, console: Console) -> None:
-    """Raises `SettingsError` where nothing can run, `ServiceError` where nothing could be measured."""
+    """Raises `SettingsError` if no engine can run, `ServiceError` if nothing could be measured."""
     threads = settings.worker.threads or os.cpu_count() or 1
     planned, not_run = plan(options.engines, settings, options.peers, threads)
     missing = [f"NOT RUN: {one.engine}: {one.reason}" for one in not_run]

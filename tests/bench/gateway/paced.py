@@ -1,7 +1,7 @@
-"""Paced deltas that say when they were due, and streaming clients that do nothing but take the time of what comes.
+"""Paced deltas that carry their due time, and streaming clients that only record arrival times.
 
-A connection holds one stream at a time and asks again when it has ended, so as many streams run as connections are
-active.
+A connection holds one stream at a time and asks again when it has ended, so the number of streams is the number of
+active connections.
 """
 
 import asyncio
@@ -92,7 +92,7 @@ class PacedConnection:
 
 
 class Pool:
-    """Connections that stay open; the first so many of them stream."""
+    """Connections that stay open; some of them stream, beginning with the first."""
 
     def __init__(self, url: str) -> None:
         self._url = url

@@ -62,7 +62,7 @@ class GatewayOptions:
 
 @dataclass(frozen=True, slots=True)
 class _Server:
-    """A process that is measured, where it is reached, and the cores of its clients."""
+    """A measured process, its address, and the cores of its clients."""
 
     child: Child
     url: str
@@ -131,7 +131,7 @@ async def bench_gateway(settings: Settings, bench: Bench, options: GatewayOption
 
 
 async def _hold(child: Child, url: str, count: int) -> Figures:
-    """Open idle connections on a fresh gateway; the first hundred are its warm-up, the last fifth tells the rate."""
+    """Open idle connections on a fresh gateway; the first hundred are its warm-up, the last fifth gives the rate."""
     pid, pool = child.process.pid, Pool(url)
     try:
         await pool.open(_FIRST_HELD)

@@ -1,7 +1,7 @@
-"""A worker's stand-in for the gateway bench: answers every request with paced deltas, and costs little.
+"""A cheap substitute for a worker in the gateway bench: it answers every request with paced deltas.
 
-`python -m tests.bench.gateway.replier HOST:PORT PARTITIONS PREFIX`. Each delta says when it is due, by the monotonic
-clock that every process of a machine shares. librdkafka does the sending, in a thread of its own.
+`python -m tests.bench.gateway.replier HOST:PORT PARTITIONS PREFIX`. Each delta carries its due time, by the monotonic
+clock that every process of a machine shares. librdkafka sends in a separate thread.
 """
 
 import heapq

@@ -96,7 +96,7 @@ class Conversed:
 
 
 Converse = Callable[[Conversation, Callable[[Answered], None]], Awaitable[None]]
-"""One conversation, from its first turn on; each answer is told."""
+"""Run one conversation from its first turn; each answer is reported."""
 
 
 async def converse_all(

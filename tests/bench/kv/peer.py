@@ -1,10 +1,10 @@
-"""The same conversations with a llama-server and its own prompt cache, streaming.
+"""The same conversations with a llama-server and its prompt cache, streaming.
 
-**Its own prompts**: OpenAI's chat completions, with the shop's system text and the FAQ entries of the conversation's
-first question, which stay: nothing before the new turn changes, which is the best that its cache can have.
+**Its prompts**: OpenAI's chat completions, with the shop's system text and the FAQ entries of the conversation's first
+question, which stay: nothing before the new turn changes, which is the best case for its cache.
 
-**The same prompts**: the very tokens that our worker computed, turn by turn, and as many tokens of each answer as ours
-has. Our answers stand in them, which its cache does not hold, for it has written others.
+**The same prompts**: exactly the tokens that our worker computed, turn by turn, and as many tokens of each answer as
+ours has. They contain our answers, which its cache does not hold, because it has generated others.
 """
 
 import asyncio

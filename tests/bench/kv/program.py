@@ -1,8 +1,9 @@
-"""`replyline bench kv`: what the conversations' kept keys and values (KV) are worth.
+"""`replyline bench kv`: the benefit of the conversations' kept keys and values (KV).
 
-Two whole systems on embedded Kafka stand side by side, one with the cache off, each with its own Redis; conversations
-in English and Chinese, greedy, with deadlines so long that nothing is cut. Whole conversations at many clients, with a
-llama-server beside them where one is given; and turn 5 at some 1,000 tokens of context, from each level of the cache.
+Two complete systems on embedded Kafka run next to each other, one with the cache off, each with a separate Redis;
+conversations in English and Chinese, greedy, with deadlines so long that nothing is cut. The bench runs whole
+conversations at many clients, compared with a llama-server if one is given; and turn 5 at some 1,000 tokens of context,
+from each level of the cache.
 """
 
 import asyncio
@@ -170,8 +171,8 @@ async def _start(settings: Settings, slots: int, stack: AsyncExitStack, *, cache
 def _whole(
     settings: Settings, options: KvOptions, rounds: Sequence[Sequence[Conversation]], on: Side, off: Side
 ) -> list[Cell]:
-    """Whole conversations, a closed loop: each round the same ones by all. Whichever of our systems is the first of a
-    round computes the prompts that the peer is given in it: the peer's cells stand between the two."""
+    """Whole conversations, a closed loop: each round all run the same ones. The first of our systems in a round
+    computes the prompts that the peer receives in it: the peer's cells are between the two."""
     clients, most = options.clients, options.max_output_tokens
     computed: dict[int, dict[str, list[Asked]]] = {}
 

@@ -74,8 +74,8 @@ class Prompts:
 
 
 def again(turns: Sequence[Turn], build: BuildPrompt, most: int) -> list[Asked]:
-    """Build the prompt, of at most so many tokens, of each turn that the model answered. Raises `ServiceError` where
-    the worker counted another number of tokens."""
+    """Build the prompt, of at most `most` tokens, of each turn that the model answered. Raises `ServiceError` if the
+    worker counted another number of tokens."""
     asked: list[Asked] = []
     for number, turn in enumerate(turns):
         if turn.source not in BY_MODEL:

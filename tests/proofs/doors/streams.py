@@ -1,4 +1,4 @@
-"""One answer through each door: begun at one gateway, gone on with at another once the first is dead."""
+"""One answer through each door: begun at one gateway, continued at another after the first is dead."""
 
 import asyncio
 import json
@@ -50,7 +50,7 @@ class DoorStream(ABC):
 
     @abstractmethod
     async def stop(self, other: Doors) -> None:
-        """Cancel the answer at `other`, once it has gone on there."""
+        """Cancel the answer at `other`, once it has continued there."""
 
 
 class WebSocketStream(DoorStream):
@@ -202,7 +202,7 @@ class GrpcStream(DoorStream):
             try:
                 await self._read(_call(channel, "Resume", resume))
             except aio.AioRpcError as error:
-                if not self.stopped or error.code() != grpc.StatusCode.ABORTED:  # it is cancelled where it is stopped
+                if not self.stopped or error.code() != grpc.StatusCode.ABORTED:  # it is cancelled by the stop
                     raise
 
     async def _read(self, call: Any) -> None:

@@ -17,7 +17,7 @@ SAME = "the WebSocket's text, byte for byte"
 
 @pytest_asyncio.fixture(scope="module")
 async def text(shop: Tried) -> str:
-    """What the WebSocket's client is told."""
+    """Return the text that the WebSocket's client receives."""
     async with AsyncReplyline(shop.gateways[0].service.ws, token=shop.token) as client:
         answer = await client.answer(QUESTION)
     assert (answer.status, answer.source) == ("completed", "model")

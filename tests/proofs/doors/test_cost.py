@@ -1,4 +1,5 @@
-"""What a door costs beside the WebSocket: CPU of the gateway's process for a delta, and the first text."""
+"""The cost of a door compared with the WebSocket: CPU of the gateway's process per delta, and time to the first
+text."""
 
 import asyncio
 import secrets
@@ -25,7 +26,7 @@ _MOST_MS = 5.0
 
 
 async def test_a_delta_costs_little_more_than_over_the_websocket(scripted: Tried, rows: Rows) -> None:
-    """The doors in turn, so many streams at once, in each round; medians of the rounds' ratios count."""
+    """Each round measures every door in turn with this many streams; medians of the rounds' ratios count."""
     used: dict[str, list[float]] = {kind.name: [] for kind in ALL}
     for _ in range(_ROUNDS):
         for kind in ALL:
@@ -42,7 +43,8 @@ async def test_a_delta_costs_little_more_than_over_the_websocket(scripted: Tried
 
 
 async def _cpu_us_a_character(tried: Tried, kind: type[DoorStream]) -> float:
-    """The scripted engine's tokens are a character each, and each is a delta of its own."""
+    """Return the CPU per character, in µs: the scripted engine's tokens are single characters, and each is a separate
+    delta."""
     gateway = tried.gateways[0]
     process = psutil.Process(gateway.service.child.process.pid)
     streams = [kind(f"Tell me all, {secrets.token_hex(4)}") for _ in range(_STREAMS)]

@@ -1,4 +1,4 @@
-"""SIGKILL of the gateway in the middle of a stream, at every door: the answer goes on at another gateway."""
+"""SIGKILL of the gateway in the middle of a stream, at every door: the answer continues at another gateway."""
 
 import asyncio
 import math
@@ -57,7 +57,7 @@ async def test_a_killed_gateways_streams_go_on(scripted: Tried, rows: Rows) -> N
 
 
 async def _texts(tried: Tried, count: int) -> dict[str, str]:
-    """Question → text, as nobody disturbs it: the scripted engine's words are the prompt's alone."""
+    """Return question → text without a fault: the scripted engine's words depend only on the prompt."""
     texts = dict[str, str]()
     while len(texts) < count:
         stream = ALL[0](f"Tell me all, {secrets.token_hex(4)}")  # the same words again would find the answer again

@@ -99,7 +99,7 @@ class Crowd:
         return self._running_s(page.asked_s, first_s[0]) if first_s else 0.0
 
     def _running_s(self, from_s: float, until_s: float) -> float:
-        """Return the time between, without that in which the clients' own loop heard nothing."""
+        """Return the time between these moments, without the periods in which the clients' loop was blocked."""
         stalls = self.ledger.stalls
         return until_s - from_s - sum(max(0.0, min(until_s, end) - max(from_s, begin)) for begin, end in stalls)
 

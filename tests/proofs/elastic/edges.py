@@ -1,4 +1,4 @@
-"""A centre that checks tokens, and an edge whose link to it is the test's: both are whole systems of their own."""
+"""A centre that checks tokens, and an edge whose link the test controls: both are complete systems."""
 
 import json
 import time

@@ -118,7 +118,7 @@ class PlacedSimulator:
 
 
 def placed_simulator(experiment: Experiment, trace: Trace, *, workers: int, by_slack: bool) -> PlacedSimulator:
-    """Return the simulator of a trace at so many workers with equal shares of the partitions."""
+    """Return the simulator of a trace with this many workers and equal shares of the partitions."""
     admission, limits, share = Admission(AdmissionPolicy()), Gate.of(experiment.settings).limits, _PARTITIONS // workers
     lengths = [experiment.history(_MIX) for _ in range(workers)]
     made = [

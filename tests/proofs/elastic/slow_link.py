@@ -61,7 +61,7 @@ class SlowLink:
                 task.add_done_callback(self._tasks.discard)
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Carry one way: read at once, write when the segment has arrived."""
+        """Forward one direction: read immediately, write when the segment has arrived."""
         loop, due_s = asyncio.get_running_loop(), 0.0
         queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
         self._writers.add(writer)

@@ -26,7 +26,7 @@ SURE = "How long do I have to return something?"
 UNSURE = "Which moon is best for selling umbrellas?"
 ENTRIES = read_entries(PACKAGED_PATH)
 PATIENT_MS = 600_000
-# A centre that writes something to whatever it is asked, a token each 20 ms; and an edge that quotes.
+# A centre that answers every question with one token per 20 ms, and an edge that quotes.
 WRITER = {
     "WORKER__ENGINE": "fake",
     "WORKER__FAKE_DECODE_MS_PER_STEP": "20",
@@ -38,7 +38,7 @@ LIGHT = {"WORKER__ENGINE": "fake"}
 
 async def eventually(holds: Callable[[], Awaitable[object]], *, limit_s: float = 20.0) -> None:
     async with asyncio.timeout(limit_s):
-        while not await holds():  # noqa: ASYNC110 - no event tells
+        while not await holds():  # noqa: ASYNC110 - no event signals it
             await asyncio.sleep(0.1)
 
 
@@ -176,7 +176,7 @@ async def test_a_cut_link_loses_and_doubles_nothing(tmp_path: Path, note: Note) 
         async def asked_on() -> bool:
             return (await ask(url, UNSURE + "!", session_id=f"{run}-1"))[0].source == "model"
 
-        await eventually(asked_on)  # a conversation from before the cut goes on at the centre
+        await eventually(asked_on)  # a conversation from before the cut continues at the centre
         after_s = time.monotonic() - mended_s
         note(
             "edge: link back, until the centre has all and answers again",
@@ -206,7 +206,7 @@ async def test_nothing_stale_is_told_as_sure(tmp_path: Path, note: Note) -> None
         ages: list[float] = []
 
         async def ask_on(until_s: float, changed_s: float) -> Response:
-            """Ask until then; note how old the answers were that told the old text as sure."""
+            """Ask until `until_s`; record the age of the answers that gave the old text as sure."""
             while time.monotonic() < until_s:
                 asked_s = time.monotonic()
                 response, _ = await ask(edge.addresses.ws, SURE)

@@ -96,7 +96,7 @@ async def test_in_time_of_hashing_alone_live(new_system: MakeSystem, note: Note,
 
 
 async def _round(gateway: Service, homes: Sequence[int], seed: int, name: str) -> int:
-    """Ask for a while, each conversation over a connection of its own; return how many answers came in time."""
+    """Ask for a while, each conversation over a separate connection; return how many answers came in time."""
     chance = random.Random(seed)
     often = [(number + 1) ** -LIVE_EXPONENT for number in range(LIVE_TENANTS)]
     async with AsyncExitStack() as stack:

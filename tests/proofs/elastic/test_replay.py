@@ -1,4 +1,5 @@
-"""Recorded traffic on a simulated fleet: our scaler beside a fixed fleet, one that knows what comes, and others'."""
+"""Recorded traffic on a simulated fleet: our scaler compared with a fixed fleet, with one that knows the traffic, and
+with others'."""
 
 from random import Random
 
@@ -89,7 +90,7 @@ def test_the_rivals(trace: str, rival: str, rows: list[Row], note: Note) -> None
 
 
 class _Deaf:
-    """Our scaler, to whom one minute in ten says nothing of one thing."""
+    """Our scaler, with one measurement missing in one minute of ten."""
 
     name, every_ms = OURS, 5_000.0
 

@@ -1,4 +1,4 @@
-"""A consumer with a rack reads from the replica there, and from another where that is gone."""
+"""A consumer with a rack reads from the replica there, and from another if that one is unavailable."""
 
 import asyncio
 import time

@@ -96,8 +96,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
 @pytest.fixture
 def make_setting(new_system: MakeSystem, models: Callable[..., Path]) -> Iterator[MakeSetting]:
-    """`await make_setting()`: a setting without its services yet. Its workers serve the model "one" before the registry
-    names a version. KV has a Redis of its own, as in production: it evicts no turns."""
+    """`await make_setting()`: a setting whose services are not started. Its workers serve the model "one" before the
+    registry names a version. KV uses a separate Redis, as in production: it evicts no turns."""
     with ExitStack() as ended, EmbeddedRedis(binary=shutil.which("redis-server")) as kv_redis:
 
         async def make(**settings: Any) -> Setting:

@@ -1,6 +1,6 @@
-"""Small real models that are told apart by their tokens, and what each of them says.
+"""Small real models with distinct tokens, and their expected texts.
 
-Their weights are random. They write letters and spaces alone: the other rows of the last matrix are zero. A `bad` one
+Their weights are random. They generate only letters and spaces: the other rows of the last matrix are zero. A `bad` one
 ends its answer before the first word, for about that share of the questions.
 """
 
@@ -64,7 +64,7 @@ class Speaker:
         self._prompts = PromptBuilder(template, system="", most_turns=HISTORY_TURNS)
 
     def says(self, question: str, num_tokens: int, turns: Sequence[Turn] = ()) -> str:
-        """Return its greedy answer, of at most so many tokens, to a question after these turns."""
+        """Return its greedy answer, of at most `num_tokens` tokens, to a question after these turns."""
         built = self._prompts.build(turns=turns, grounding=(), question=question, max_tokens=MAX_LENGTH - num_tokens)
         tokens: list[int] = []
         token = self._prefilled(list(built.ids))

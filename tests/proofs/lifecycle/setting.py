@@ -139,7 +139,7 @@ class Setting:
             await producer.stop()
 
     async def move(self, **changed: Any) -> Move:
-        """Write the next state, with these changes, as whoever holds the log could."""
+        """Write the next state, with these changes, like a client with access to the log."""
         state, now = (await self.registry()).state, round(time.time() * 1_000)
         after = structs.replace(state, epoch=state.epoch + 1, effective_unix_ms=now, **changed)
         move = Move(state=after, author="lifecycle", reason="by hand", unix_ms=now)

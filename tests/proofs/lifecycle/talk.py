@@ -103,7 +103,7 @@ class Talk:
         self._load.strike(Fault(0.0, Kind.CUT, client, 0.0))
 
     def answered(self) -> list[Answered]:
-        """Return the answers that have ended until now, in the order in which they were asked."""
+        """Return the answers that have ended, in the order in which they were asked."""
         ended = [page for page in list(self.ledger.pages.values()) if page.ends]
         return [Answered(page.question.session, self._unix_ms(page), page.ends[0][1]) for page in ended]
 
@@ -167,7 +167,7 @@ class OwnTokens:
         return Rights(said.pop(revision, ""), fallback, tuple(said.values()))
 
     def _before(self, page: Page) -> Sequence[Turn]:
-        """Return the turns that stood in the question's prompt."""
+        """Return the turns in the question's prompt."""
         turns = self._turns[page.question.session]
         at = next((at for at, turn in enumerate(turns) if turn.request_id == page.response_id), None)
         if at is None:

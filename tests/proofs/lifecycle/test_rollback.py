@@ -53,7 +53,7 @@ async def test_a_bad_version_is_rolled_back(
 
 async def _trial(setting: Setting, bad: str, seed: int) -> tuple[float, float, int]:
     """Return the seconds from the first canary answer's question to the last one routed to it, of these those after the
-    alarm, and how many the canary answered until then."""
+    alarm, and how many the canary answered in that time."""
     clients = round(_RATE * _LIMIT_S)
     await setting.done("versions", "load", bad, "--lane", "canary")
     async with Talk(setting=setting, rate=_RATE, seconds=_LIMIT_S, clients=clients, seed=seed) as talk:

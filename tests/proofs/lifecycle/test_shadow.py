@@ -58,7 +58,7 @@ async def test_a_shadow_makes_nobody_wait(
 
 
 def _by_share(moves: list[Move], answers: list[Answered]) -> tuple[list[float], list[float]]:
-    """Return the champion's times to the first text, in the order of the questions: without a shadow, and beside it."""
+    """Return the champion's times to the first text, in the order of the questions: without a shadow, and with one."""
     times: tuple[list[float], list[float]] = ([], [])
     for answer in answers:
         at = bisect_right(moves, answer.asked_unix_ms, key=lambda move: move.unix_ms) - 1

@@ -32,7 +32,7 @@ SIDES = "share: conversations that change sides"
 @pytest.mark.rows(HASH)
 def test_the_hash_gives_the_share(rows: Rows) -> None:
     """One rollout's steps, canary and control. Chance alone puts a fair hash at 50 % beyond the target in one of five
-    rollouts: its standard deviation is printed beside what is found."""
+    rollouts: its standard deviation is printed next to the result."""
     names = [SessionKey("demo", f"visitor-{number}") for number in range(_NAMES)]
     off: list[float] = []
     said = []
@@ -55,7 +55,7 @@ async def test_nobody_changes_sides(make_setting: MakeSetting, models: Callable[
     rule = Rule(salt="by hand", share=_SHARE)
     await setting.move(aliases={"champion": first, "canary": second}, rule=rule)
     await setting.start("champion", "champion", "canary")
-    await asyncio.sleep(2.0)  # every gateway has heard of the canary's worker
+    await asyncio.sleep(2.0)  # every gateway knows the canary's worker after that
     clients = round(_RATE * _PHASE_S)
     async with Talk(setting=setting, rate=_RATE, seconds=3 * _PHASE_S, clients=clients) as talk:
         await _cutting(talk, clients)

@@ -24,7 +24,7 @@ LOADING = "switch: p99 of the first text while loading"
 REHEARSAL = "switch: kill -9 of a loading worker's rehearsal"
 KILLED = "switch: kill -9 of a worker during a switch"
 _RATE = 15.0
-_CLIENTS = 300  # each asks every 20 s, by when its last answer has ended, and stands in its history
+_CLIENTS = 300  # each asks every 20 s, when its last answer has ended and is in its history
 _MOST_LAST_S = 1.0
 _MOST_RATIO = 1.2
 
@@ -116,7 +116,7 @@ def _champion(move: Move) -> str | None:
 
 
 def _kill_child(worker: Service) -> int | None:
-    """Kill the process in which a worker tries a version; None where there is none yet."""
+    """Kill the process in which a worker tries a version, or return None if it does not exist yet."""
     children = psutil.Process(worker.child.process.pid).children(recursive=True)
     for child in children:
         child.kill()

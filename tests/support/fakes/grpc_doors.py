@@ -21,8 +21,8 @@ Options = tuple[tuple[str, int], ...]
 
 @dataclass
 class GrpcClient:
-    """A client that makes calls on a channel. Requests are messages, or raw bytes. `door` is None if the door runs in
-    another process."""
+    """A client that makes calls on a channel. Requests are messages, or raw bytes. A door in another
+    process has no `door`."""
 
     channel: aio.Channel
     door: Any = None

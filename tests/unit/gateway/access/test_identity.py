@@ -1,4 +1,5 @@
-"""A token identifies the client or is refused: no algorithm of its own choice, no missing claim, no changed byte."""
+"""A token identifies the client or is refused: no algorithm of the client's choice, no missing claim, no
+changed byte."""
 
 import dataclasses
 from typing import Any

@@ -223,7 +223,7 @@ def test_a_tenant_that_fills_the_slots_yields_to_others() -> None:
 
 
 def test_one_tenants_queue_is_not_counted_against_another() -> None:
-    """The workers give up one tenant's requests for the other's, whatever they predict."""
+    """The workers give up one tenant's requests for the other's, for any prediction."""
     admission = make_admission()
     for number in range(60):
         decide(admission, f"big{number}", tenant="big")

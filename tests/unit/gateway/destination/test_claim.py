@@ -294,7 +294,8 @@ async def test_a_question_refused_by_a_fault_no_longer_blocks_its_conversation(e
 
 
 async def test_only_the_first_question_of_a_conversation_finds_redis_without_it(edges: tuple[Edge, Edge]) -> None:
-    """Whichever gateway has it: what began elsewhere may have a warm cache, and is no evidence of a slow version."""
+    """This holds at any gateway: a question that began elsewhere may have a warm cache, and is no evidence of a slow
+    version."""
     one, two = edges
     moved = []
     for edge in (one, two, one):

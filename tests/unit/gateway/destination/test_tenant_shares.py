@@ -162,7 +162,7 @@ class AnyTenants(RuleBasedStateMachine):
     @precondition(lambda self: self.by_words.open)
     @rule(data=st.data(), tenant=st.sampled_from("abcd"))
     def take_again(self, data: st.DataObject, tenant: str) -> None:
-        """A request is counted once, whatever its tenant."""
+        """A request is counted once, for any tenant."""
         self.take(data.draw(st.sampled_from(sorted(self.by_words.open))), tenant)
 
     @precondition(lambda self: self.by_words.open)

@@ -1,4 +1,4 @@
-"""An inbox record is in a bucket or among the dead letters before it is committed, whatever is wrong with it."""
+"""An inbox record is in a bucket or among the dead letters before it is committed, for any fault in it."""
 
 import asyncio
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""An affirmation after an offered person is a wish for one, at every door; after any other answer it is none."""
+"""An affirmation after an offered person is a request for one, at every door; after any other answer it is not."""
 
 from typing import Any, Final
 

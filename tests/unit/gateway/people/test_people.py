@@ -36,7 +36,7 @@ def caring(broker: Broker, quotas: FakeQuotas, **settings: Any) -> People:
 
 
 async def test_hand_offs_after_fallbacks_are_limited_per_minute() -> None:
-    """No client is told of one over the limit, because no client requested it."""
+    """No client is offered one over the limit, because no client requested it."""
     broker, quotas = Broker(), FakeQuotas(handoffs_left=2)
     people = caring(broker, quotas)
     for session_id in ("a", "b", "c"):

@@ -1,4 +1,4 @@
-"""Each accepted request is answered once, and its client gets text in order, whatever the replies do."""
+"""Each accepted request is answered once, and its client gets text in order, for any sequence of replies."""
 
 import pytest
 from msgspec import structs

@@ -1,4 +1,4 @@
-"""A client gets one text, once, and one end, wherever its socket breaks and whichever gateway it reconnects to."""
+"""A client gets one text, once, and one end, at any break of its socket and any gateway to which it reconnects."""
 
 from dataclasses import dataclass, field, replace
 

@@ -1,4 +1,4 @@
-"""Demand is counted before admission, as work, whichever source answers."""
+"""Demand is counted before admission, as work, for every source of the answer."""
 
 from shared.process.clock import now_unix_ms
 from shared.wire.lanes import CHAMPION

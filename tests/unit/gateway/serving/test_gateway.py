@@ -105,7 +105,8 @@ async def test_a_session_is_admitted_by_the_worker_that_gets_its_request() -> No
 
 
 async def adopting(edge: Edge, *, text: str = "", soft_ms: int = 0, asked_ms_ago: int = 1_000) -> FakeConnection:
-    """A client with an answer that another gateway began, at this position. Its soft deadline is this far from now."""
+    """Return a client with an answer that another gateway began, at this position. Its soft deadline is
+    in `soft_ms`."""
     answer = told(
         digest=digest_of(name_of("e")),
         received_unix_ms=int(now_unix_ms()) - asked_ms_ago,

@@ -134,7 +134,7 @@ async def test_while_redis_is_away_a_request_uses_its_creation_time(edge: Edge) 
 
 
 async def test_requests_and_replies_name_the_generation(edge: Edge) -> None:
-    """Later than the one in Redis, whatever the clock."""
+    """It is later than the one in Redis, for any clock."""
     edge.history.generations[SESSION] = ahead = int(now_unix_ms()) + 60_000
     client = await edge.connect().say(START, SessionDelete())
     await quiet()

@@ -103,7 +103,7 @@ async def test_an_action_over_the_limit_is_reported_and_not_done(
 
 
 async def test_a_client_that_reconnects_too_often_is_closed_and_may_return(edge: Edge) -> None:
-    """Its cursor is valid the next time: nothing is lost, and it is not told that recovery failed."""
+    """Its cursor is valid the next time: nothing is lost, and the gateway reports no failed recovery."""
     edge.quotas.used_up = {"resume"}
     client = await edge.connect().say(NAMED, ASK)
     assert [type(each) for each in client.heard] == [ErrorEvent]

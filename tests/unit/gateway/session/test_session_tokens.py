@@ -43,7 +43,7 @@ def test_a_token_opens_the_session_and_names_its_owner() -> None:
     ],
 )
 def test_without_a_good_token_the_session_is_refused_and_closed(text: str | None, code: str, close: int) -> None:
-    """If some keys could not be read, its client is told to retry."""
+    """If some keys could not be read, its client is asked to retry."""
     session = new(now=NOW_UNIX_MS, gate=TokenGate(RULES, KeySet(KEYS.keys, complete=False)))
     refuse, closing = receive(session, SessionStart(token=text), NOW_UNIX_MS)
     assert isinstance(refuse, Refuse)
@@ -149,8 +149,8 @@ def test_a_token_that_does_not_match_is_refused_and_the_session_is_unchanged(tex
 
 
 def test_a_customers_token_does_not_keep_an_edges_conversation() -> None:
-    """An edge's session has the conversation's own name, whoever's it is; its subject's other tokens reach their own
-    conversations alone."""
+    """An edge's session has the conversation's name, for any subject; the subject's other tokens reach only their
+    conversations."""
     session = guarded(edge=True)
     text = token(exp=NOW_UNIX_S + 999)
     assert refused(lambda: receive(session, SessionRefresh(token=text), NOW_UNIX_MS)).code == "unauthorized"

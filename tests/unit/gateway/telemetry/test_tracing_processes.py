@@ -106,7 +106,7 @@ def test_the_first_worker_that_ends_it_counts() -> None:
 
 @pytest.mark.parametrize("asked", [None, TRACEPARENT])
 def test_without_a_store_the_clients_context_is_passed_on_unchanged(asked: str | None) -> None:
-    """A context of our own tells the workers that the trace is not recorded."""
+    """A context of the gateway informs workers that the trace is not recorded."""
     trace = Tracer().start(asked)
     assert trace.traceparent.endswith("-01" if asked else "-00")
     assert asked in {None, trace.traceparent}

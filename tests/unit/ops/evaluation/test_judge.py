@@ -1,4 +1,4 @@
-"""An answer is right by its facts, whoever wrote it; an unsupported one is never right."""
+"""An answer is right by its facts, for any author; an unsupported one is never right."""
 
 import pytest
 

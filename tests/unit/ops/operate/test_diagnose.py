@@ -116,7 +116,7 @@ def a_worker(before: Given, after: Given) -> System:
 
 
 def loads(*workers: tuple[float, float]) -> System:
-    """Workers of 8 slots, of which so many are used and so many requests wait."""
+    """Return workers of 8 slots, with these numbers of used slots and waiting requests."""
     pages = [
         quiet_worker({'replyline_worker_load{what="used"}': used, 'replyline_worker_load{what="waiting"}': waiting})
         for used, waiting in workers

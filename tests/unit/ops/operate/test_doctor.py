@@ -49,7 +49,7 @@ COMPLETE = Facts(
 
 
 def _with(facts: Facts, **changes: Any) -> Facts:
-    """Return the facts changed, in whichever part each belongs to."""
+    """Return the facts changed, each in the part to which it belongs."""
     for name, value in changes.items():
         part = next((part for part in ("machine", "services") if hasattr(getattr(facts, part), name)), None)
         if part is None:
@@ -59,7 +59,7 @@ def _with(facts: Facts, **changes: Any) -> Facts:
     return facts
 
 
-# As in the container's image, where nothing of the demo and of the tests is.
+# As in the container's image, which contains no part of the demo and of the tests.
 BARE = _with(
     COMPLETE,
     missing_modules={"onnx": (), "dev": ("pytest",)},

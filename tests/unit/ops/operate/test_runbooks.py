@@ -1,4 +1,4 @@
-"""Each alert has a page, and what the page tells an operator to look at and to type exists."""
+"""Each alert has a page, and every figure and command that the page names exists."""
 
 import re
 from pathlib import Path

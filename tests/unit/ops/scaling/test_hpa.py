@@ -18,7 +18,7 @@ from ops.scaling.fleet.hpa import SYNC_MS, Behaviour, Rule, of_average, of_utili
         (2.0, 1.0, 3, 1, 6),  # … further dampening the magnitude of a scale up: not 8
         (1.2, 1.0, 2, 2, 4),  # "if the new ratio reverses the scale direction … doesn't take any scaling action"
         (0.4, 0.8, 4, 1, 2),  # set aside where fewer are asked for
-        (0.9, 0.8, 0, 3, 3),  # nobody is ready: nothing is known
+        (0.9, 0.8, 0, 3, 3),  # no worker is ready: nothing is known
     ],
 )
 def test_replicas_by_utilisation(utilisation: float, target: float, ready: int, loading: int, replicas: int) -> None:

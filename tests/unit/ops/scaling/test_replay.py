@@ -74,7 +74,8 @@ def test_a_part_of_a_series_is_around_its_busiest_tick() -> None:
 
 
 def test_ours_is_held_to_no_fleet_that_needs_the_impossible() -> None:
-    """Nobody keeps the goal where more comes than all partitions' workers carry: the clairvoyant then has them all."""
+    """No fleet keeps the goal if more arrives than all partitions' workers carry: the clairvoyant then uses all of
+    them."""
     load = Load(name="flood", tick_ms=5_000.0, per_s=np.full(12, 4_000.0))
     arena = Arena(load=load, curve=CURVE, costs=CPU, goal=0.96, workers=12, cold_start_ms=0)
     assert set(arena.cheapest()) == {24}

@@ -1,4 +1,4 @@
-"""The offline bound: never below what a schedule can achieve, and exact where that is known."""
+"""The offline bound: never below an achievable schedule, and exact in the cases with a known optimum."""
 
 from itertools import combinations
 from random import Random

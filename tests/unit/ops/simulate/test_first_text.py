@@ -49,7 +49,7 @@ def as_held(per_s: float, promise: Promise) -> Trace:
 
 @dataclass
 class Watch:
-    """Stands where the gateway stands, lets everybody in, and notes what each could expect."""
+    """Replace the gateway, admit every request, and record each one's outlook."""
 
     scheduler: Scheduler
     predicted_ms: list[float] = field(default_factory=list)

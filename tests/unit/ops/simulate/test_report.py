@@ -45,7 +45,7 @@ def test_rows_have_the_promised_keys(rows: list[Row]) -> None:
 
 
 def test_the_same_experiment_gives_the_same_rows(experiment: Experiment, rows: list[Row]) -> None:
-    """All but how long this machine took for it."""
+    """All but the time that this machine took."""
     again = experiment.run(lambda _done: None)
     assert [msgspec.structs.replace(row, times_real_time=None) for row in again] == [
         msgspec.structs.replace(row, times_real_time=None) for row in rows

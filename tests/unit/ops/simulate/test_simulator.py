@@ -120,7 +120,7 @@ def test_what_cannot_be_met_falls_back_under_our_policy() -> None:
 
 
 def test_an_answer_whose_first_token_was_late_is_late_although_it_ends_in_time() -> None:
-    """The fallback had answered by then."""
+    """The fallback had answered before that."""
     late = request(prompt=100, output=2, soft=500, hard=3_000)
     (ending,) = simulator(trace_of(late), "fcfs-continuous", PLAIN).run().endings
     assert ending.outcome is SimulatedOutcome.LATE

@@ -27,7 +27,7 @@ ADDRESSES = Addresses(
 
 
 def test_the_file_is_its_owners_alone_and_ends_with_the_demo(tmp_path: Path) -> None:
-    """What an earlier demo left there, by its crash, gives way."""
+    """A file that an earlier demo left after a crash is replaced."""
     path = tmp_path / ".run" / "demo.env"
     path.parent.mkdir()
     path.write_text("of an earlier one")

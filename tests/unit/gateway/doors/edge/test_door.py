@@ -136,8 +136,8 @@ async def test_what_an_edge_answered_is_stored_in_its_own_tenant(centre: Centre)
 async def test_a_turn_from_before_an_erasure_stays_out_though_redis_has_forgotten_that(
     centre: Centre, since_s: float | None, generation: int, stored: bool
 ) -> None:
-    """The edge's link was away, and its customer erased the conversation at the centre meanwhile. Whatever the edge's
-    clock says: its turn is of an earlier generation."""
+    """The edge's link was down, and its customer erased the conversation at the centre during the outage. The turn is
+    of an earlier generation, for any clock of the edge."""
     erased_ms = int(now_unix_ms() - (since_s or 0) * 1_000)
     if since_s is not None:
         centre.gateway.erased(Erase(tenant="shop", session_id="s", generation=erased_ms))
@@ -148,7 +148,7 @@ async def test_a_turn_from_before_an_erasure_stays_out_though_redis_has_forgotte
 
 
 async def test_a_turn_from_before_the_longest_outage_stays_out(centre: Centre) -> None:
-    """Nobody can know whether its conversation was erased."""
+    """It is unknown whether its conversation was erased."""
     turn = answered("r", now_unix_ms() - LONGEST_OUTAGE_S * 1_000)
     assert (await centre.add(Journalled(session_id="s", turn=turn))).status_code == 200
     assert not centre.history.kept

@@ -38,7 +38,7 @@ def found(registry: Registry) -> Rollout:
 
 
 def decided(registry: Registry, evidence: Evidence | None = None, now_unix_ms: int = 10) -> Move | Noted | None:
-    """Write what comes next, and return it."""
+    """Write the next record, and return it."""
     record = next_record(found(registry), registry, evidence or Evidence(PLAN), Health(), now_unix_ms)
     assert record is None or registry.apply(record)
     return record

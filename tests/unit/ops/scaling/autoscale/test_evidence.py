@@ -200,7 +200,8 @@ def test_a_worker_that_comes_long_after_a_growth_is_no_cold_start() -> None:
 
 
 def test_pools_of_one_lane_share_its_demand_by_their_workers() -> None:
-    """Each of three zones has a pool of the same lane and lengths; a worker of no pool is everybody's."""
+    """Each of three zones has a pool of the same lane and lengths; a worker outside the pools counts for all of
+    them."""
     zones = {name: Evidence(Pool(name=name)) for name in ("a", "b", "c")}
     workers = {f"w-{zone}-{number}": zone for zone, count in (("a", 1), ("b", 3)) for number in range(count)}
     for evidence in zones.values():

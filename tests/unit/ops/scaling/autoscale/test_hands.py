@@ -64,7 +64,7 @@ class Machine:
         return self.children[-1]
 
     def live(self, *running: int) -> dict[str, WorkerReport]:
-        """Return reports of the first children, with so many requests each."""
+        """Return reports of the first children, with these numbers of requests."""
         return {child.name: report(child.name, running=n) for child, n in zip(self.children, running, strict=False)}
 
     @property
@@ -189,7 +189,7 @@ def account(folder: Path) -> Path:
 
 
 def pods(**running: int) -> dict[str, WorkerReport]:
-    """Return reports of workers in pods, with so many of eight slots taken."""
+    """Return reports of workers in pods, with these numbers of eight slots in use."""
     return {f"w-1-{pod}": report(f"w-1-{pod}", running=taken, slots=8) for pod, taken in running.items()}
 
 

@@ -1,4 +1,5 @@
-"""The size of a pool: growth at once, a shrink when it is sure, and silence that is never zero."""
+"""The size of a pool: it grows immediately, shrinks when the evidence is sure, and treats a missing report never as
+zero."""
 
 import math
 from itertools import pairwise
@@ -49,8 +50,8 @@ moments = st.tuples(
 
 @given(st.lists(moments, max_size=60))
 def test_every_trace_keeps_the_promises(trace: list[tuple[Any, ...]]) -> None:
-    """Within the bounds; at least what carries the load, at once; a shrink only where all is known; an hour between two
-    growths that are taken back."""
+    """Within the bounds; always enough workers for the load; a shrink only with all measurements present; an hour
+    between two growths that are reverted."""
     pool, now, taken_back, grew, before = scaler(), 0.0, [], False, None
     for minutes, asked, expected, found, behind, whole in trace:
         now += minutes * MINUTE
@@ -90,7 +91,7 @@ def test_a_shrink_waits_until_fewer_would_do_for_the_whole_window() -> None:
 
 
 def test_a_shrink_that_saves_little_waits_longer() -> None:
-    """Half of four at once; one of eight, an eighth, four times as long."""
+    """Half of four immediately; one of eight, an eighth, four times as long."""
     assert sizes(scaler(4), [0.9] * 7)[5:] == [2, 2]
     changes = sizes(scaler(8), [3.3] * 25)
     assert changes[19:21] == [8, 7]
@@ -111,7 +112,7 @@ LEVELS = (0.1, 0.5, 0.95, 1.0, 1.02, 1.7, 2.0, 2.9, 3.45, 5.0, 7.6, 8.01, 11.5, 
 
 @pytest.mark.parametrize("leader_hours", [24, 4])
 def test_constant_demand_changes_nothing_at_any_level(leader_hours: int) -> None:
-    """Of 0.1 to 24 workers, for a day after two hours to settle, whoever leads, with a cold start of two minutes."""
+    """For 0.1 to 24 workers, for a day after two hours to settle, with any leader and a cold start of two minutes."""
     moved = []
     for workers in LEVELS:
         sizing = Sizing(carries=0.87, most=30)
@@ -141,8 +142,8 @@ def test_constant_demand_changes_nothing_at_any_level(leader_hours: int) -> None
 @pytest.mark.parametrize("wrong", [0.25, 0.5, 0.75, 1.0, 1.25, 2.0, 4.0])
 @pytest.mark.parametrize("change_min", [0, 300])
 def test_a_wrong_belief_is_corrected_within_half_an_hour(wrong: float, change_min: int) -> None:
-    """From the start of a promotion that asks four times as much, or where workers become so much slower in the middle;
-    and a new leader an hour later goes on with what was learned."""
+    """From the start of a promotion that needs four times as much, or when workers become this much slower in the
+    middle; a new leader an hour later continues with the learned values."""
     sizing = Sizing(carries=0.87 * (wrong if change_min == 0 else 1.0), most=60)
     random, records = Random(1), list[ScalingRecord]()
 

@@ -1,4 +1,4 @@
-"""Forecasts are judged by what came, each from the past alone."""
+"""Forecasts are judged by the actual demand, each from the past alone."""
 
 from pathlib import Path
 
