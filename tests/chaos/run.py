@@ -55,14 +55,14 @@ class PromiseBroken(ReplylineError):  # noqa: N818 - what happened, not a kind o
 
 
 class PromiseLate(PromiseBroken):
-    """Nothing but that terminal events came too late."""
+    """The only breach is that terminal events came too late."""
 
     code = "promise_late"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChaosOptions:
-    """`faults` as `--faults` has them; None: by the minutes."""
+    """Options of a run. `faults` has the format of `--faults`; None: the default counts for the minutes."""
 
     seed: int
     minutes: float
@@ -78,7 +78,7 @@ class ChaosOptions:
 
     @property
     def command(self) -> str:
-        """What is typed to have the same faults again."""
+        """Return the command that repeats the same faults."""
         given = {
             "--seed": self.seed,
             "--minutes": f"{self.minutes:g}",
@@ -121,7 +121,7 @@ class ChaosOptions:
 
 
 async def run_chaos(options: ChaosOptions, console: Console) -> None:
-    """Print the tables and, where a promise was broken, each story. Raises `PromiseBroken`, `SettingsError`,
+    """Print the tables and, if a promise was broken, each story. Raises `PromiseBroken`, `SettingsError`,
     `ServiceError`."""
     faults = options.plan()
     versions = any(fault.kind in VERSIONS for fault in faults)
@@ -245,7 +245,7 @@ def tell(
 
 
 def tell_stories(verdict: Verdict, ledger: Ledger, system: Sequence[Line], start_s: float) -> None:
-    """Print what was found, and the stories of the first requests of which it was."""
+    """Print the breaches, and the stories of the first requests concerned."""
     for breach, pages in verdict.broken.items():
         for page, what in pages[:_MOST_STORIES]:
             print(f"{page.question.event_id}: {breach.value}: {what}")

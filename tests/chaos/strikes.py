@@ -1,4 +1,4 @@
-"""Carries out faults, each where it belongs: processes, the clients' network, the ways to Kafka and Redis, noise."""
+"""Apply each fault to its target: processes, the clients' network, the routes to Kafka and Redis, noise."""
 
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
@@ -20,7 +20,7 @@ OF_THE_LOAD: Final = frozenset((Kind.CUT, Kind.BURST, *NETWORK))
 
 @contextmanager
 def fleet_for(kinds: Collection[Kind], *, brokers: int) -> Iterator[Fleet]:
-    """Not started yet. Only what these faults need stands between the processes."""
+    """Yield a fleet that is not started. Only the proxies that these faults need are between the processes."""
     with ExitStack() as stack:
         gates = stack.enter_context(Gates()) if any(kind in INSIDE for kind in kinds) else None
         clocks = any(kind in CLOCKS for kind in kinds)
@@ -67,7 +67,7 @@ class Strikes:
         return [*self.fleet.lines, *(gates.lines if gates is not None else ()), *self.noise.lines, *self.load.lines]
 
     async def met(self) -> dict[str, int]:
-        """What the faults came upon, by a name."""
+        """Return what the faults affected, as counts by name."""
         gates = self.fleet.gates
         return {
             "bytes between processes and proxies": 0 if gates is None else gates.carried_bytes,

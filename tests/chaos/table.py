@@ -1,4 +1,4 @@
-"""A run in numbers: what is printed, and what `--json` writes. Pure."""
+"""A run in numbers: the printed table and the file of `--json`. Pure."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,7 +11,8 @@ from tests.chaos.ledger.verdict import GRACE_S, RETURN_GRACE_S, Verdict
 
 
 class FaultRow(Struct, frozen=True, kw_only=True):
-    """Faults of one kind that were carried out; `back_s`: until all was up again, at worst. None for the network's."""
+    """Faults of one kind that were applied; `back_s`: the longest time until all processes ran again. None for the
+    network's."""
 
     kind: str
     count: int
@@ -56,7 +57,7 @@ class Report(Struct, frozen=True, kw_only=True):
 def report(
     verdict: Verdict, faults: Sequence[FaultRow], conditions: Conditions, met: Mapping[str, int] | None = None
 ) -> Report:
-    """`met`: what the faults came upon, by a name."""
+    """`met`: what the faults affected, as counts by name."""
     excused = verdict.excused
     return Report(
         holds=verdict.holds,

@@ -6,7 +6,7 @@ _LINES = pytest.StashKey[dict[str, None]]()
 
 
 def name_not_run(config: pytest.Config, line: str) -> None:
-    """Name it once, with what is missing here."""
+    """Record a test that does not run, with what is missing on this machine; each line once."""
     config.stash.setdefault(_LINES, {})[line] = None
 
 

@@ -17,7 +17,8 @@ _WHOLE_LIMIT_S: Final = 1_800
 
 
 class Row(Struct, kw_only=True):
-    """A test of a promise, as FILE has it. `result`: not run, passed, failed or skipped; `figure`: what it found."""
+    """A test of a promise, in the format of FILE. `result`: not run, passed, failed or skipped; `figure`: its
+    measurement."""
 
     promise: int
     test: str
@@ -32,7 +33,7 @@ class Found(Struct, kw_only=True):
 
 
 class Reliability:
-    """The fixture: how much of a test to run, and what it found."""
+    """The fixture: the size of a test's run, and its measurements."""
 
     def __init__(self, *, whole: bool) -> None:
         self.whole = whole
@@ -106,6 +107,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def reliability(pytestconfig: pytest.Config) -> Reliability:
-    """How much of a test to run, and what it found."""
+    """Return the size of a test's run, and record its measurements."""
     promises: Promises = pytestconfig.pluginmanager.getplugin("promises")
     return promises.reliability

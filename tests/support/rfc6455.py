@@ -14,7 +14,7 @@ class Opcode(IntEnum):
 
 
 def handshake(subprotocol: str | None, *, path: str = "/ws", **changed: str | None) -> bytes:
-    """A header is named with underscores; None leaves it out."""
+    """Return the request. A header is named with underscores; None leaves it out."""
     headers: dict[str, str | None] = {
         "Host": "127.0.0.1",
         "Upgrade": "websocket",
@@ -38,7 +38,8 @@ def frame(
     claimed: int | None = None,
     length_bytes: int | None = None,
 ) -> bytes:
-    """Section 5.2. `claimed` is the length it says it has, `length_bytes` (0, 2, 8) how wide that is written."""
+    """Return a frame (section 5.2). `claimed` is the length in its header, `length_bytes` (0, 2, 8) the width of that
+    field."""
     length = len(payload) if claimed is None else claimed
     width = length_bytes if length_bytes is not None else 0 if length < 126 else 2 if length < 65_536 else 8
     head = bytes([fin << 7 | reserved << 4 | opcode, masked << 7 | {0: length, 2: 126, 8: 127}[width]])
@@ -52,7 +53,8 @@ def frame(
 
 
 def frames_of(data: bytes) -> list[tuple[int, bytes]]:
-    """A server's whole frames: opcode and payload. Raises `AssertionError` for what no server of ours may send."""
+    """Return a server's whole frames: opcode and payload. Raises `AssertionError` for a frame that our server must not
+    send."""
     frames, place = [], 0
     while place + 2 <= len(data):
         first, length = data[place], data[place + 1]

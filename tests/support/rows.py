@@ -28,7 +28,7 @@ class Rows:
         self.missed: list[str] = []
 
     def found(self, row: str, *, figure: str, holds: bool, target: str | None = None) -> None:
-        """Keep a row; its test fails at its end where one of its rows does not hold. `target`: the one asked for."""
+        """Add a row; its test fails at its end if one of its rows does not hold. `target`: the required figure."""
         wanted = self._rows[row].target if target is None else target
         self._rows[row] = Row(row=row, figure=figure, target=wanted, holds=holds)
         Console().print(f"{'holds ' if holds else 'MISSED'} {row}: {figure} (target: {wanted})", markup=False)
@@ -37,7 +37,7 @@ class Rows:
             self.missed.append(f"{row}: {figure}; target: {wanted}")
 
     def not_run(self, row: str, why: str) -> None:
-        """Say why nothing was found of a row, unless something was."""
+        """Record why a row has no result, unless it has one."""
         if self._rows[row].figure == "not run":
             self._rows[row].figure = f"not run: {why}"
             self.write()

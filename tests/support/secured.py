@@ -277,7 +277,7 @@ async def secured_services(folder: Path, prefix: str) -> AsyncIterator[Secured]:
 
 
 def _bindings(line: str) -> list[AclBinding]:
-    """What a printed command grants."""
+    """Return the grants of a printed command."""
     parser = argparse.ArgumentParser(exit_on_error=False)
     for option in ("bootstrap-server", "command-config", "allow-principal", "operation", "resource-pattern-type"):
         parser.add_argument(f"--{option}", required=True)

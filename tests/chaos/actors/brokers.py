@@ -1,4 +1,4 @@
-"""Brokers that are killed, or whose disks are full, and come back."""
+"""Brokers that are killed or whose disks fill up, and that start again."""
 
 import asyncio
 import resource

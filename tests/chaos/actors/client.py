@@ -141,7 +141,7 @@ class Customer:
             self._send(question)
 
     def _send(self, question: Question) -> None:
-        """What is left of its time goes with it."""
+        """Send the question with the rest of its time as the deadline."""
         if self._dialogue is None or not self.online.is_set():
             return
         left_ms = max(1, int((self._ledger.pages[question.event_id].due_s - time.monotonic()) * 1_000))
@@ -179,7 +179,7 @@ class Customer:
             del self._open[event_id]
 
     def _refused(self, message: ErrorEvent) -> None:
-        """A refusal of what was promised, or that another gateway's clients would not have met, may pass."""
+        """Ask again after a retriable refusal of an accepted question, or at another gateway if this one shuts down."""
         question = self._open.get(message.event_id or "")
         if question is None:
             return

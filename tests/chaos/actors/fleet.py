@@ -153,7 +153,8 @@ class Fleet:
             env |= self._rack(number)
             self._gateways.append(self._member(f"gateway-{number}", "gateway", common | env))
         for number in range(ZONES if self.zones else WORKERS):
-            # One static member of the group, which comes back to what it had, and one that leaves and joins.
+            # One worker is a static member of the group, which gets its previous partitions again; the other leaves and
+            # joins.
             env = {"WORKER__INSTANCE_ID": "" if number else "chaos-0"}
             env |= self._ways(min(GATEWAYS + number, MEMBERS - 1), kafka.bootstrap, redis) | self._rack(number)
             self._workers.append(self._member(f"worker-{number}", "workers", common | env))
@@ -174,7 +175,7 @@ class Fleet:
         await self.ready()
 
     async def ready(self) -> None:
-        """When every process is. Raises `ServiceError`, also where one ended by itself."""
+        """Wait until every process is ready. Raises `ServiceError`, also if one ended by itself."""
         for member in self._members:
             await member.ready()
 
@@ -191,7 +192,7 @@ class Fleet:
         return {"KAFKA__CLIENT_RACK": rack_of(zone + 1)} if self.zones else {}
 
     def _ways(self, number: int, bootstrap: str, redis: EmbeddedRedis) -> dict[str, str]:
-        """Where a gateway or worker finds Kafka and Redis."""
+        """Return the addresses of Kafka and Redis for a gateway or worker."""
         if self.gates is None:
             return {"KAFKA__BOOTSTRAP_SERVERS": bootstrap, "REDIS__URL": redis.url}
         by_proxy = redis.url.replace(f"127.0.0.1:{redis.port}", f"127.0.0.1:{self.gates.redis[number].port}")
@@ -297,8 +298,8 @@ class Fleet:
         await self._launch(member)
 
     async def _hang(self, member: Member, fault: Fault) -> bool:
-        """Return whether its engine came to a step to hang or crash in. Raises `ServiceError` where the worker does not
-        leave by itself."""
+        """Return whether its engine reached a step in which to hang or crash. Raises `ServiceError` if the worker does
+        not leave by itself."""
         if not await member.hangs(_STEP_COMES_S, crashes=fault.kind is Kind.SEGFAULT):
             self._note(f"{member.name}'s engine was given nothing to do: no {fault.kind}")
             return False
@@ -356,7 +357,7 @@ class Fleet:
             await asyncio.sleep(down_s)
 
     def _clock_of(self, fault: Fault) -> tuple[Member, float]:
-        """Whose, and how far off, in seconds."""
+        """Return the member whose clock is wrong, and the error in seconds."""
         member = [*self._gateways, *self._workers][member_of(fault.target)]
         return member, clock_off_s(fault.target)
 
@@ -369,7 +370,7 @@ class Fleet:
         self.lines.append(Line(time.monotonic(), what))
 
     def keep_evidence(self, error: Exception) -> None:
-        """After an error: what the processes wrote stays, if they wrote anything, and is named unless the error names
+        """After an error, keep the processes' logs if they are not empty, and name their folder unless the error names
         it."""
         if not any(self.logs.iterdir()):
             return

@@ -74,7 +74,7 @@ class Load:
             self._call(self._stop.set)
 
     def ask_no_more(self) -> None:
-        """From any thread: end once what has been asked is settled."""
+        """Send no further questions and end once all open ones are settled. May be called from any thread."""
         self._asked_enough = True
 
     def _call(self, callback: Callable[..., object], *args: object) -> None:

@@ -27,7 +27,7 @@ ENV: Final = {
     "WORKER__SLOTS": "16",
     "WORKER__FAKE_DECODE_MS_PER_STEP": "5",
     "REDIS__TIMEOUT_MS": "200",
-    # Of those who name no deadline. Clients here do; alerts go by it.
+    # For clients that send no deadline. Clients here send one; alerts use this.
     "PROMISE__FIRST_TOKEN_MS": "500",
 }
 
@@ -35,9 +35,9 @@ ENV: Final = {
 @dataclass(slots=True, kw_only=True)
 class Member:
     """A gateway or a worker: started with the same settings, on the same ports, each time. `port` is for customers,
-    `metrics_port` for operators; a worker has one. `clock`: the file that says how far off its wall clock is, where
-    that may be (`tests/chaos/faults/clocks.py`). `hang`: the file at which its engine hangs, or dies, where it
-    may (`tests/chaos/faults/hangs.py`)."""
+    `metrics_port` for operators; a worker has one. `clock`: the file with the error of its wall clock, if the clock can
+    be wrong (`tests/chaos/faults/clocks.py`). `hang`: the file at which its engine hangs or crashes, if it can
+    (`tests/chaos/faults/hangs.py`)."""
 
     name: str
     module: str
@@ -56,7 +56,7 @@ class Member:
         self.child = Child.start([sys.executable, "-m", *clock, *hang, self.module], env=env, log=self.log)
 
     async def ready(self) -> None:
-        """Raises `ServiceError`, with the end of what the process said."""
+        """Wait until it is ready. Raises `ServiceError` with the end of the process's output."""
         assert self.child is not None, "launch comes first"
         try:
             await wait_ready(self.child, f"http://127.0.0.1:{self.metrics_port}/ready", self.name)
@@ -69,7 +69,7 @@ class Member:
             self.child.kill()
 
     async def leave(self) -> bool:
-        """Asked to go; returns when it is gone, and whether it went by itself."""
+        """Send SIGTERM, wait for the end, and return whether it ended by itself."""
         assert self.child is not None, "launch comes first"
         self.child.signal(signal.SIGTERM)
         return await self.gone(STOP_S)
@@ -84,8 +84,8 @@ class Member:
         return False
 
     async def hangs(self, limit_s: float, *, crashes: bool = False) -> bool:
-        """Let its engine hang, or crash the process, in its next step. Return whether it had one within that time; it
-        has none later."""
+        """Let its engine hang, or crash the process, in its next step. Return whether a step began within that time; a
+        later step does not hang."""
         assert self.hang is not None, "its engine can hang"
         file = self.hang.with_suffix(SEGFAULT) if crashes else self.hang
         file.touch()

@@ -38,8 +38,9 @@ def draw_record(chance: Random, names: TopicNames) -> Outgoing:
 
 @dataclass(slots=True)
 class Noisemaker:
-    """`settings` say where Kafka is, `gateway_ports` are on 127.0.0.1. `num_records` were acknowledged, and of so many
-    connections all was written that they would take."""
+    """A sender of invalid traffic. `settings` contain Kafka's address, `gateway_ports` are on 127.0.0.1. `num_records`
+    counts the acknowledged records, `num_connections` the connections to which everything was written that they
+    accepted."""
 
     settings: KafkaSettings
     gateway_ports: Sequence[int]

@@ -1,4 +1,4 @@
-"""Workers that come when a fleet grows and are drained when it shrinks, and zones that are lost whole."""
+"""Workers that join when a fleet grows and are drained when it shrinks, and zones that are lost as a whole."""
 
 import asyncio
 import itertools

@@ -54,7 +54,7 @@ class Versions:
         self._launch()
 
     async def switch(self) -> str:
-        """Change the champion; return what was said. Raises `ServiceError`."""
+        """Change the champion and return the command's output. Raises `ServiceError`."""
         self.both.reverse()
         return await self._type("versions", "use", self.both[0].id)
 

@@ -1,9 +1,8 @@
-"""Clocks that are wrong: `python -m tests.chaos.faults.clocks FILE MODULE …` runs a module whose wall clock is as far
-off as FILE says, in seconds, from one moment to the next.
+"""Wrong clocks: `python -m tests.chaos.faults.clocks FILE MODULE …` runs a module whose wall clock has the error in
+FILE, in seconds, which can change at any moment.
 
-It is `time.time` and `time.time_ns` that are off, for the module and for the libraries that it uses (aiokafka's record
-times, redis, OpenTelemetry). Monotonic clocks stay as they are, and `datetime.now`: of what is served here only the
-log's own times go by it.
+`time.time` and `time.time_ns` are changed, for the module and for the libraries that it uses (aiokafka's record times,
+redis, OpenTelemetry). Monotonic clocks and `datetime.now` are not: only the log's timestamps use it.
 """
 
 import runpy
@@ -20,7 +19,7 @@ _NS: Final = 1_000_000_000
 
 @dataclass(slots=True)
 class Clock:
-    """Reads its file at most ten times a second; `monotonic` says when. Without a file it is right."""
+    """A clock that reads its file at most ten times a second, measured by `monotonic`. Without a file it is right."""
 
     file: Path
     wall_ns: Callable[[], int]

@@ -75,9 +75,10 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """`at_s` from the load's beginning; `down_s`: until what was killed is started again, or all is as it was. `target`
-    is a number below the group's `targets`: which process, proxy or client; of a burst how far it goes
-    (`burst_factor`), of a clock whose it is and where to (`member_of`, `clock_off_s`)."""
+    """`at_s` counts from the load's beginning; `down_s` is the time until the killed process is started again, or until
+    the fault is reverted. `target` is a number below the group's `targets` and selects the process, proxy or client;
+    for a burst it encodes the factor (`burst_factor`), for a clock its process and error (`member_of`, `clock_off_s`).
+    """
 
     at_s: float
     kind: Kind
@@ -160,7 +161,7 @@ def burst_factor(target: int) -> int:
 
 
 def member_of(target: int) -> int:
-    """Whose clock it is."""
+    """Return the member that this target's clock belongs to."""
     return target % MEMBERS
 
 
@@ -207,7 +208,7 @@ def counts_for(minutes: float, *, brokers: int) -> dict[Kind, int]:
 
 
 def parse_faults(text: str) -> dict[Kind, int]:
-    """`worker=5,gateway=3`. What is not named does not happen. Raises `SettingsError`."""
+    """Parse `worker=5,gateway=3`. Kinds that are not named do not occur. Raises `SettingsError`."""
     counts = dict.fromkeys(Kind, 0)
     for part in filter(None, (item.strip() for item in text.split(","))):
         name, _, number = part.partition("=")
@@ -222,7 +223,7 @@ def draw(seed: int, duration_s: float, counts: Mapping[Kind, int], among: tuple[
     duration."""
     faults: list[Fault] = []
     for group in among:
-        # Each group draws for itself: more faults of one leave those of the others where they were.
+        # Each group has a separate random generator: more faults of one group do not move those of the others.
         chance = random.Random(f"{seed}/{group.kinds[0]}")
         kinds = [kind for kind in group.kinds for _ in range(counts.get(kind, 0))]
         chance.shuffle(kinds)

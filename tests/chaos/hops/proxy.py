@@ -96,8 +96,8 @@ class Proxy:
         self.speak()
 
     def silence(self, *, to_server: bool = True, to_client: bool = True) -> None:
-        """Connections stand, new ones too, and nothing passes in that direction, or in both: half open until they are
-        reset, or `speak`, which lets what was held back pass on, as TCP does after a partition."""
+        """Keep connections open, including new ones, and pass no data in that direction, or in both: half open until
+        they are reset, or until `speak` releases the delayed data, as TCP does after a partition."""
         for silent, way in ((to_server, self._to_server), (to_client, self._to_client)):
             if silent:
                 way.clear()
@@ -153,7 +153,7 @@ class Proxy:
                     group.create_task(self._carry(reader, far_writer, ends, self._to_server))
                     group.create_task(self._carry(far_reader, writer, ends, self._to_client))
             except* OSError:
-                pass  # one end is gone: so is the connection
+                pass  # one end is closed: so is the connection
             await asyncio.sleep(ends.told_late_s)
         finally:
             writer.close()
@@ -172,7 +172,7 @@ class Proxy:
                 if (wait_s := due_s - loop.time()) > 0:
                     await asyncio.sleep(wait_s)
                 await flows.wait()
-                # Where asyncio says nothing of a closed transport uvloop raises RuntimeError.
+                # uvloop raises RuntimeError for a closed transport; asyncio does not.
                 if writer.transport.is_closing() or ends.told_late_s:
                     raise ConnectionResetError
                 if not data:
@@ -190,7 +190,7 @@ class Proxy:
                 await pending.put((loop.time() + self.delay_s, data))
 
     async def _write(self, writer: asyncio.StreamWriter, data: bytes) -> None:
-        """Raises `OSError` where that end is gone."""
+        """Raises `OSError` if that end is closed."""
         self.carried_bytes += len(data)
         size = self.slice_bytes or len(data)
         for start in range(0, len(data), size):

@@ -128,16 +128,16 @@ def redis_away(log: str) -> list[Times]:
     """Return when Redis was away from a process, by its log's lines of JSON (`times_away`)."""
     lines: list[tuple[float, dict[str, Any]]] = []
     for text in log.splitlines():
-        with suppress(ValueError):  # not every line is one of ours
+        with suppress(ValueError):  # other programs write lines too
             line = json.loads(text)
             lines.append((datetime.fromisoformat(line["timestamp"]).timestamp() * 1_000, line))
     return times_away(lines)
 
 
 def times_away(lines: Iterable[tuple[float, Mapping[str, Any]]]) -> list[Times]:
-    """Return when Redis was away from a process, by the Unix millisecond and the fields of each line of its log: from
-    the line that says so until one says that Redis is there again or the process has started again, or the log's
-    end."""
+    """Return the periods in which Redis was unavailable to a process, from the Unix millisecond and the fields of each
+    line of its log: from the line that reports the outage until one that reports the recovery, a restart of the
+    process, or the log's end."""
     found: list[Times] = []
     begun: float | None = None
     for at, line in lines:
@@ -165,7 +165,7 @@ async def read_recorded(settings: KafkaSettings, kept: dict[str, list[Turn]], aw
 
 
 async def _partitions(settings: KafkaSettings, topics: list[str]) -> list[TopicPartition]:
-    """Return the partitions of those topics that are there: a lane without workers has none."""
+    """Return the partitions of the existing topics of this list: a lane without workers has no topic."""
     admin = AIOKafkaAdminClient(bootstrap_servers=settings.bootstrap_servers)
     await admin.start()
     try:

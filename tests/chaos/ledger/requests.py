@@ -135,7 +135,7 @@ class Ledger:
         """Requests that are neither answered nor refused."""
         return sum(not page.settled for page in self.pages.values())
 
-    # --- what a client does
+    # --- what a client sends
 
     def asked(self, question: Question, now_s: float) -> None:
         page = Page(question=question, asked_s=now_s)
@@ -153,14 +153,14 @@ class Ledger:
         self._note(page, now_s, "asked again")
 
     def lost(self, session: str, now_s: float, why: str) -> None:
-        """Its socket is gone, or no good any more."""
+        """Its socket is closed or unusable."""
         absences = self.absences[session]
         if not absences or absences[-1].until_s is not None:
             absences.append(Absence(now_s, None))
         self.session_lines[session].append(Line(now_s, f"socket lost: {why}"))
 
     def dialled(self, session: str, now_s: float, where: str) -> None:
-        """Later messages come over another socket, and may restart the answer."""
+        """Later messages arrive over another socket, and may restart the answer."""
         for page in self._by_session[session]:
             page.may_begin = True
             page.crossing = page.told_again = False
@@ -180,7 +180,7 @@ class Ledger:
     # --- what a client receives
 
     def told_to_go(self, session: str, now_s: float, reason: str) -> None:
-        """Its gateway closes, and says so beforehand."""
+        """Its gateway has announced that it closes."""
         self.farewells += 1
         self.session_lines[session].append(Line(now_s, f"the gateway closes: {reason}"))
 
@@ -275,7 +275,7 @@ class Ledger:
     # --- bookkeeping
 
     def _page(self, session: str, response_id: str, now_s: float, what: str) -> Page | None:
-        """Return the request that the event belongs to, or None if it is not this session's."""
+        """Return the request to which the event belongs, or None if it is another session's."""
         page = self._by_response.get(response_id)
         if page is None or page.question.session != session:
             self._stray(page, now_s, session, f"{what} of {response_id}")

@@ -80,7 +80,7 @@ class Speaker:
         )
 
     def job(self, request: ChatRequest, turns: Sequence[Turn]) -> Job:
-        """Return what a worker makes of a request after these turns."""
+        """Return the job that a worker prepares for a request after these turns."""
         self._history.said = turns
         now = request.created_unix_ms or 0
         preparing = self._preparer.prepare(settle(request, self.settings.request_defaults, now), now)
@@ -95,7 +95,7 @@ class Speaker:
         return self._engine.export_kv(slot=0, start=len(prompt) - 1, stop=len(prompt)).tobytes()
 
     def written(self, job: Job, said: Sequence[str] = ("",)) -> str | None:
-        """Return the model's whole answer; None as soon as it begins as none of those do."""
+        """Return the model's whole answer, or None as soon as it agrees with no text in `said`."""
         sequence, engine, answer = job.sequence, self._engine, job.answer
         prompt, num_tokens = list(sequence.prompt_ids), 0
         chunk = PrefillChunk(slot=0, past=0, token_ids=prompt, sampling=sequence.sampling)
@@ -191,9 +191,9 @@ class Shipped:
                         yield request, [self._in_its_window(turn) for turn in chosen], speaker, lacks
 
     def _lacking(self, request: ChatRequest, earlier: Sequence[Sequence[Turn]], most: int) -> Iterator[Sequence[Turn]]:
-        """Yield what a prompt may hold without some of these turns: without the first, more each time; those that were
-        written from one moment to another, as after the loss of a Redis. Then, where the request's own turn says with
-        which its prompt begins, that one with any later and the nearest earlier ones; else any of the last few."""
+        """Yield the histories that a prompt may have without some of these turns: first without the oldest, more each
+        time; then those written in one period, as after the loss of a Redis. If the request's own turn names the first
+        turn of its prompt, then that one with any later and the nearest earlier ones; else any of the last few."""
         for first in range(max(1, len(earlier) - most + 1), len(earlier) + 1):
             yield [turns[0] for turns in earlier[first:]]
         names = [turns[0].request_id for turns in earlier]

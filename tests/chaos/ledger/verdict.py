@@ -1,4 +1,4 @@
-"""Whether what a ledger holds is what was promised: pure."""
+"""Judge whether a ledger meets the promises: pure."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -31,14 +31,14 @@ class Rights:
 
     @property
     def written(self) -> tuple[str, ...]:
-        """What a worker may write."""
+        """Return the texts that a worker may write."""
         return self.model, *self.others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Excused:
-    """Clients that were away when their deadline came. `in_time_at_gateway`: answered there by deadline and grace, by
-    `timings.total_ms`. `widest_s`: from the client's return to the terminal event."""
+    """Clients that were absent at their deadline. `in_time_at_gateway`: answered there by deadline and grace, by
+    `timings.total_ms`. `widest_s`: the longest time from a client's return to the terminal event."""
 
     requests: int = 0
     in_time_at_gateway: int = 0
@@ -70,7 +70,7 @@ class Verdict:
 
     @property
     def holds(self) -> bool:
-        """Where nothing was accepted nothing was shown to be kept."""
+        """Return whether the promises hold. A run that accepted nothing has shown nothing."""
         return self.accepted > 0 and not any(self.count(breach) for breach in Breach)
 
     @property
@@ -130,8 +130,8 @@ def _ending(response: Response) -> str:
 
 
 def _misread(page: Page, right: Rights, owners: dict[str, str], *, moved: bool) -> list[tuple[Breach, str]]:
-    """Where the text is another than the only right one: a whole answer's all of it, a cut one's its beginning.
-    `moved`: its client came back to a gateway since it asked."""
+    """Return the texts that differ from the only right one: a whole answer in full, a cut one in its beginning.
+    `moved`: its client has reconnected to a gateway since it asked."""
     response = page.ends[0][1]
     said = response.output_text
     whole = response.reason in {"stop", "max_output_tokens"}
@@ -171,7 +171,7 @@ class _Lateness:
         self.latest_s: float | None = None
 
     def of(self, page: Page) -> str | None:
-        """What is wrong with the time of its end."""
+        """Return the error in the time of its end, if there is one."""
         at_s, response = page.ends[0]
         over_s = at_s - page.due_s
         if over_s > 0:
@@ -200,8 +200,8 @@ def _stalled_s(stalls: Sequence[tuple[float, float]], from_s: float, until_s: fl
 
 
 def _came_back(absences: Sequence[Absence], due_s: float, end_s: float) -> float | None:
-    """When a client that was away at its deadline, or in the grace after it, had its last socket before the end; None
-    for one that was there."""
+    """Return when a client that was absent at its deadline, or in the grace period after it, opened its last socket
+    before the end; None for one that was connected."""
     if not any(away.from_s <= due_s + GRACE_S and (away.until_s is None or away.until_s >= due_s) for away in absences):
         return None
     return max((away.until_s for away in absences if away.until_s is not None and away.until_s <= end_s), default=None)

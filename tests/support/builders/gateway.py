@@ -145,7 +145,7 @@ def report(
     service_ms: float = 50.0,
     **fields: Any,
 ) -> WorkerReport:
-    """Of a worker with four slots, none of them free."""
+    """Return the report of a worker with four slots, all of them in use."""
     return WorkerReport(
         worker_id=name,
         buckets=buckets,
@@ -189,7 +189,7 @@ def created(number: int = 1) -> ResponseCreated:
 
 
 def texts(items: list[Item]) -> list[object]:
-    """What is shown, briefly: the created event, shown text, the terminal event's status and text."""
+    """Return the items in short form: the created event, shown text, the terminal event's status and text."""
     brief: list[object] = []
     for item in items:
         if isinstance(item, Shown):

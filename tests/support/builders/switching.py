@@ -1,4 +1,4 @@
-"""A worker that switches between versions of the fake engine, on one Redis in memory, and those who ask it."""
+"""A worker that switches between versions of the fake engine, on one in-memory Redis, and its clients."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -182,7 +182,7 @@ async def switching(monkeypatch: pytest.MonkeyPatch, **how: Any) -> AsyncIterato
 
 
 def own_tokens(job: Job) -> list[int]:
-    """What the version that an answer names says to its prompt, alone."""
+    """Return the tokens that the version named in an answer generates for its prompt alone."""
     engine = FakeEngine(num_slots=1, max_length=512, revision=job.revision)
     return answer_greedily(engine, [list(job.sequence.prompt_ids)], OUTPUT_TOKENS)[0]
 

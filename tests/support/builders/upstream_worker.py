@@ -1,4 +1,4 @@
-"""A worker's loop over upstreams, on its own: jobs go in, ends come out."""
+"""A worker's loop over upstreams by itself: jobs are its input, ends its output."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

@@ -58,8 +58,8 @@ def write_version(
     system_prompt: str | None = None,
     earlier: bool = False,
 ) -> Version:
-    """Write a version's folder into the store, signed if a key is given; `earlier`: as a release did whose documents
-    did not name their golden prompts."""
+    """Write a version's folder into the store, signed if a key is given; `earlier`: in the format of a release whose
+    documents did not name their golden prompts."""
     folder = store / name
     manifest = write_folder(folder, adapter=adapter)
     golden = GoldenSet(engine="fake", prompts=(Golden(prompt_ids=(1, 2), output_ids=(3, 4, 5)),))

@@ -159,8 +159,8 @@ def job(offset: int, *, output: int = 3, stops: tuple[str, ...] = (), decided: b
 
 @dataclass
 class FakePublisher:
-    """As slow as can be: what is not acknowledged yet is still to leave, so a terminal event that is said again joins
-    the first."""
+    """A publisher of maximal delay: an unacknowledged end is still pending, so a repeated terminal event joins the
+    first."""
 
     said: list[Reply] = field(default_factory=list)
     by_target: dict[Target, list[Reply]] = field(default_factory=dict)
@@ -196,7 +196,7 @@ class FakeHistory:
 
 @dataclass
 class FakePrompts:
-    """They build none: jobs come with theirs."""
+    """Builds no prompts: each job of these tests has its prompt."""
 
     forgotten: list[SessionKey] = field(default_factory=list)
 
@@ -208,13 +208,13 @@ class FakePrompts:
 
 
 async def prepares_nothing(order: Order, now_unix_ms: float) -> Job:
-    """Jobs come ready."""
+    """Fail: each job of these tests is already prepared."""
     raise AssertionError(f"asked for {order.request.id} at {now_unix_ms}")
 
 
 @dataclass
 class Bench:
-    """A worker whose model says "a" without end, stepped by hand."""
+    """A worker whose model generates "a" without end, stepped by hand."""
 
     publisher: FakePublisher = field(default_factory=FakePublisher)
     history: FakeHistory = field(default_factory=FakeHistory)

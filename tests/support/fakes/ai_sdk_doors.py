@@ -54,7 +54,7 @@ def message(role: str, text: str, **fields: Any) -> dict[str, Any]:
 
 
 def chat(*said: str, **fields: Any) -> dict[str, Any]:
-    """Return the body of a question: what the customer and the shop said in turns."""
+    """Return the body of a question: alternating texts of the customer and the shop."""
     messages = [message(("user", "assistant")[at % 2], text) for at, text in enumerate(said)]
     return {"id": "chat-1", "trigger": "submit-message", "messages": messages} | fields
 

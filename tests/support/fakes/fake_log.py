@@ -1,4 +1,4 @@
-"""A partition that is read again, for tests of who reads it."""
+"""A partition that is read again, for tests of its readers."""
 
 import asyncio
 from collections.abc import Callable, Container

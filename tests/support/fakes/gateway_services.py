@@ -1,4 +1,4 @@
-"""What a gateway speaks to: Kafka's producer and logs, Redis, quotas, people."""
+"""The services of a gateway: Kafka's producer and logs, Redis, quotas, human agents."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -81,7 +81,7 @@ class FakeHistory:
 
 @dataclass
 class FakeQuotas:
-    """What was charged, here and at all gateways; of what is `used_up` no more may be had."""
+    """The units charged, at this and at all gateways; a quota that is `used_up` refuses further units."""
 
     used_up: set[Kind] = field(default_factory=set)
     here: list[tuple[Kind, Caller]] = field(default_factory=list)
@@ -139,7 +139,7 @@ class FakeBadAnswers:
 
 
 class FakeFollower:
-    """Another gateway's log, in which there `stands` this."""
+    """Another gateway's log, which contains `stands`."""
 
     def __init__(self) -> None:
         self.stands: list[Reply] = []
@@ -154,7 +154,7 @@ class FakeFollower:
 
 
 class FakeQuestions:
-    """Topics in which there `stands` this of each question; `come` is when it has been looked for."""
+    """Topics that contain `stands` for each question; a look-up waits until `come` is set."""
 
     def __init__(self) -> None:
         self.stands = ""

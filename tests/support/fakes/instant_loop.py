@@ -33,7 +33,7 @@ def run_at_once(work: Coroutine[Any, Any, T]) -> T:
 
 
 def at_once(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """A test that runs on such a loop."""
+    """Run a test on such a loop."""
 
     @wraps(test)
     def run(*given: P.args, **named: P.kwargs) -> None:

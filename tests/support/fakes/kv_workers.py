@@ -179,7 +179,7 @@ def truth(ids: list[int]) -> NDArray[np.float32]:
 
 
 def brought(kv: KvPieces, num_tokens: int) -> NDArray[Any]:
-    """What the scheduler would have imported of it."""
+    """Return the tokens that the scheduler would have imported from it."""
     return np.concatenate([values for _, values in kv.between(0, num_tokens)], axis=3)
 
 

@@ -50,7 +50,7 @@ def chat(text: str, **fields: Any) -> dict[str, Any]:
 
 
 async def answer(edge: Edge, text: str, *pieces: str, asked: ChatRequest | None = None, after: str = "") -> None:
-    """Have the worker answer that question, or else the newest, in these pieces behind what it has said."""
+    """Let the worker answer that question, or else the newest, in these pieces after its earlier ones."""
     asked = asked or edge.asked[-1]
     await until(lambda: (entry := edge.gateway.inflight.get(asked.id)) is not None and entry.answer.created)
     offset = len(after)

@@ -1,4 +1,4 @@
-"""An engine that knows whose token stands where, and small sequences for it."""
+"""An engine that records whose token is at each position, and small sequences for it."""
 
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field

@@ -62,7 +62,7 @@ def status(code: int, *headers: str) -> Say:
 
 
 def asking(say: Callable[[asyncio.StreamWriter, dict[str, Any]], Awaitable[None]]) -> Say:
-    """Answer by what is asked."""
+    """Answer according to the request."""
 
     async def answer(writer: asyncio.StreamWriter) -> None:
         await say(writer, ASKED.get())
@@ -86,8 +86,8 @@ async def endless_chunks(writer: asyncio.StreamWriter) -> None:
 
 @dataclass
 class FakeUpstream:
-    """`script` answers the requests in turn, its last one all further ones. `bodies` are what was asked; `open` counts
-    the answers under way, `aborted` those whose asker went away before their end."""
+    """A fake upstream. `script` answers the requests in turn, its last entry all further ones. `bodies` are the
+    requests; `open` counts the running answers, `aborted` those whose client left before their end."""
 
     script: list[Say]
     url: str = ""

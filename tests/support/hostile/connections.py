@@ -41,7 +41,7 @@ class Hostile:
 
 
 def hostile_connections(random: Random) -> Iterator[Hostile]:
-    """Without end; each kind once before any comes again."""
+    """Yield them without end; each kind once before any is repeated."""
     while True:
         for kind in random.sample(list(KINDS), k=len(KINDS)):
             yield KINDS[kind](random, kind)

@@ -1,6 +1,6 @@
 """Messages that no honest client sends, drawn from a seed: `hostile_messages(Random(1), text=True)`. Pure.
 
-Good ones stand among them, so that a session gets on and is hit in each of its states.
+Valid ones are mixed in, so that a session advances and is attacked in each of its states.
 """
 
 from base64 import urlsafe_b64encode
@@ -44,7 +44,7 @@ OTHER_TYPES = (
 
 @dataclass(frozen=True, slots=True)
 class Hostile:
-    """`kind` says what is wrong with it."""
+    """A hostile message; `kind` names its fault."""
 
     kind: str
     data: bytes
@@ -59,7 +59,7 @@ def hostile_messages(random: Random, *, text: bool) -> Iterator[Hostile]:
         yield Hostile(kind, KINDS[kind](random, form)[:MAX_BYTES])
 
 
-# --- what honest clients say
+# --- messages of honest clients
 
 
 def good(random: Random) -> dict[str, Any]:

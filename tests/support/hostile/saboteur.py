@@ -1,4 +1,4 @@
-"""Faults thrown on purpose: one at a time, at each call that is made of what a handler works with."""
+"""Exceptions thrown on purpose: one at a time, at each call that a handler makes to its collaborators."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
@@ -12,7 +12,7 @@ class Thrown(Exception):  # noqa: N818 - no handler names it
 
 
 class Saboteur:
-    """Throws at the `at`th call that is made of what it stands `before`; None: it only counts."""
+    """Throws at the `at`th call of the objects it wraps; with None it only counts."""
 
     def __init__(self, at: int | None = None) -> None:
         self._at = at

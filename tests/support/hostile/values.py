@@ -1,4 +1,4 @@
-"""Values that no honest client sends, written as `JSON` or `MSGPACK`, and what is wrong in each of these. Pure."""
+"""Values that no honest client sends, written as `JSON` or `MSGPACK`, each with the name of its fault. Pure."""
 
 import json
 import struct

@@ -42,7 +42,7 @@ class Stream:
 
 
 class Cuda:
-    """`cuda.bindings.runtime`. `live` counts what is allocated and not freed; `fails` names a call that fails."""
+    """`cuda.bindings.runtime`. `live` counts allocations that are not freed; `fails` names a call that fails."""
 
     cudaError_t = Status
     cudaStreamNonBlocking = 1

@@ -1,6 +1,6 @@
-"""Small random models of every family, the same bytes wherever they are written.
+"""Small random models of every family, the same bytes on every machine.
 
-Weights come from PCG64's raw bits, whose stream numpy keeps for good; its distributions may change with a version.
+Weights come from PCG64's raw bits, whose stream numpy guarantees; its distributions may change with a version.
 """
 
 import hashlib

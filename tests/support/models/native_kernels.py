@@ -126,8 +126,8 @@ class Direct:
     def attempt(
         self, rows: Rows, wanted: Sequence[int], *, tokens: int | None = None, num_wanted: int | None = None
     ) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
-        """Return native_step's status and what it wrote, into what was all -7 before. `tokens` and `num_wanted` may be
-        other than the rows are."""
+        """Return native_step's status and its output, in a buffer filled with -7. `tokens` and `num_wanted` may differ
+        from the rows."""
         given = [guarded(part) for part in np.array(rows, np.int32).reshape(-1, 3).T]
         asked = guarded(np.array(wanted, np.int32))
         stride = self.library.functions.native_stride(self.handle)

@@ -1,8 +1,8 @@
 """A device for the TensorRT engine that needs no GPU: its plans are ONNX graphs, run by ONNX Runtime on the CPU.
 
-Its memory is the host's, by real addresses. Its streams put work off as long as they may: nothing runs before someone
-waits for it, and of another stream only what was waited for. So an engine that reads too early, or writes again to
-what a copy has yet to take, computes something else here, as it would on a GPU.
+Its memory is the host's, by real addresses. Its streams defer work as long as they may: nothing runs before a call
+waits for it, and of another stream only the work waited for. So an engine that reads too early, or overwrites the
+source of a pending copy, computes something else here, as it would on a GPU.
 """
 
 import ctypes
@@ -50,7 +50,7 @@ class OnnxExecution:
         self._bound[name] = (address, shape)
 
     def work(self) -> Work:
-        """A run with what is bound now."""
+        """Return a run with the present bindings."""
         assert self._bound.keys() == self._inputs.keys() | self._outputs.keys()
         key = tuple(self._bound.items())
         if key not in self._bindings:
@@ -118,7 +118,7 @@ class LateStream:
 
 
 class OnnxDevice:
-    """`num_allocations` counts what was taken of the device's memory."""
+    """A device whose `num_allocations` counts allocations of its memory."""
 
     def __init__(self) -> None:
         self.kind: DeviceKind = "cpu"
@@ -162,7 +162,7 @@ def on_the_cpu(
 def engine_on(
     device: Device, folder: ModelFolder, *, num_slots: int, max_length: int, prefill_tokens: int = 32
 ) -> TensorrtEngine:
-    """The engine on a device whose plans are graphs."""
+    """Return the engine on a device whose plans are graphs."""
     manifest = folder.manifest
     return TensorrtEngine(
         folder,

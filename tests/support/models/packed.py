@@ -1,6 +1,6 @@
-"""What `model.native` holds, found byte by byte as its layout says, and what numpy computes of it.
+"""The contents of `model.native`, located byte by byte from its documented layout, and numpy's results for it.
 
-Nothing of the writer is used here: a weight's place is worked out from its row and column.
+The writer's code is not used here: a weight's position is calculated from its row and column.
 """
 
 from collections.abc import Sequence

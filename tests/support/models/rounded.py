@@ -1,4 +1,4 @@
-"""Small random models whose MLP is of 8 bits, and what numpy computes of them."""
+"""Small random models whose MLP is of 8 bits, and numpy's results for them."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ def checkpoint_of(folder: Path, name: str) -> Checkpoint:
 
 
 class _Peaks:
-    """The largest value that comes before each product."""
+    """The largest value before each product."""
 
     def __init__(self) -> None:
         self.found: dict[str, float] = {}

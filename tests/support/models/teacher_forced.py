@@ -45,7 +45,7 @@ def _forced(engine: OnnxEngine | NativeEngine, prompt: Sequence[int], answer: Se
 class GraphSlots:
     """TensorRT's graph on the CPU, its KV written in place.
 
-    `dtype` is that of products, KV and attention; `fill` is what the slots hold before their first use.
+    `dtype` is that of products, KV and attention; `fill` is the slots' content before their first use.
     """
 
     def __init__(

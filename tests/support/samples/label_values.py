@@ -65,7 +65,7 @@ class Module:
         return _values_of(self._type(expr))
 
     def _bound(self, name: ast.Name) -> Iterator[ast.expr]:
-        """What the loops, comprehensions and assignments around a name bind it to."""
+        """Yield the expressions to which the loops, comprehensions and assignments around a name bind it."""
         for scope in self._around(name):
             inner = ast.walk(scope) if isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef) else (scope,)
             for node in inner:
@@ -142,7 +142,8 @@ def _error_codes() -> Values:
 
 @cache
 def sent() -> Mapping[str, Mapping[str, Values]]:
-    """By metric and label, what gateways and workers send. What is but shown as 0 from the start does not count."""
+    """Return, by metric and label, the values that gateways and workers send. Values that are only initialised to 0 do
+    not count."""
     found: dict[str, dict[str, Values]] = {}
     for path in SOURCES:
         text = path.read_text()

@@ -66,7 +66,7 @@ def build(
 
 
 def said(user: str, assistant: str, grounding: Sequence[Grounding] = (), *, name: str = "", **more: Any) -> Turn:
-    """A turn, under the name of its question where it has no other."""
+    """Return a turn, named after its question unless a name is given."""
     given = {"source": "model"} | more
     return Turn(request_id=name or user, user=user, output_text=assistant, grounding=tuple(grounding), **given)
 

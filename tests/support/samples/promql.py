@@ -21,7 +21,8 @@ _SUFFIXES: Final = {
 
 
 def metric_names(expr: str) -> set[str]:
-    """The metrics of a PromQL expression: what is a name and neither a function, a keyword, a label nor a duration."""
+    """Return the metrics of a PromQL expression: names that are neither a function, a keyword, a label nor a
+    duration."""
     bare = _LABELS.sub(" ", _TEXT.sub(" ", expr))
     return {name for name in _NAME.findall(bare) if name.lower() not in _WORDS | _AGGREGATIONS}
 

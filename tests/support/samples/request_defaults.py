@@ -1,4 +1,4 @@
-"""What a service fills in where a request leaves something open."""
+"""The values that a service fills in for fields that a request leaves open."""
 
 from shared.wire.requests import Defaults
 

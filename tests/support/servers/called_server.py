@@ -1,4 +1,4 @@
-"""A server that others call: it keeps what it was asked, and answers as a test says."""
+"""A server that records its requests, and answers as a test defines."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping

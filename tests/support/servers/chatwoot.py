@@ -33,7 +33,7 @@ class Conversation:
 
 @dataclass(slots=True)
 class Chatwoot:
-    """`before` is called with each call; what it returns is answered in the place of Chatwoot's own answer."""
+    """`before` is called with each call; its result, if any, replaces Chatwoot's answer."""
 
     conversations: dict[int, Conversation] = field(default_factory=dict)
     before: Callable[[Call], Reply | None] = lambda _: None
@@ -65,7 +65,7 @@ class Chatwoot:
         return Reply(body=b"{}")
 
     def ask(self, number: int, text: str | None) -> bytes:
-        """The customer writes in that conversation: what the bot is sent."""
+        """Return what the bot is sent when the customer writes in that conversation."""
         conversation = self.conversations.setdefault(number, Conversation())
         conversation.said.append({"content": text, "private": False, "message_type": 0})
         return message_created(number, text, status=conversation.status, id=1_000 * number + len(conversation.said))

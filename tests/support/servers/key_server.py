@@ -48,7 +48,7 @@ class KeyServer:
                         self.wfile.write(bytes([byte]))
                         time.sleep(keys.pause_s)
                 except OSError:
-                    pass  # who asked did not wait for the rest
+                    pass  # the client did not wait for the rest
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's
                 pass

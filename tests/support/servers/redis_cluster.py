@@ -1,4 +1,4 @@
-"""A Redis Cluster of the system's redis-server: three masters, and replicas of the first where they are asked for."""
+"""A Redis Cluster of the system's redis-server: three masters, and replicas of the first on request."""
 
 import secrets
 import shutil

@@ -19,7 +19,7 @@ _PATIENCE_S: Final = 30.0
 
 
 class WatchedRedis:
-    """`url` names a sentinel that is gone before the one that runs."""
+    """`url` names a sentinel that is down before the one that runs."""
 
     def __init__(self, folder: Path) -> None:
         binary = shutil.which("redis-server")

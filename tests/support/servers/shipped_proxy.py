@@ -1,5 +1,5 @@
-"""The proxy as docker-compose.yml has it: Caddy with the Caddyfile that is shipped; its addresses are others, and it
-looks at the gateways' health more often."""
+"""The proxy of docker-compose.yml: Caddy with the shipped Caddyfile, except for its addresses and a shorter interval of
+the gateways' health checks."""
 
 import re
 import shutil

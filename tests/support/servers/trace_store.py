@@ -1,4 +1,4 @@
-"""A trace store as far as a sender sees it: takes OTLP over HTTP, can be away and come back on the same port."""
+"""A trace store as a sender sees it: accepts OTLP over HTTP, and can stop and start again on the same port."""
 
 import threading
 from collections.abc import Iterator

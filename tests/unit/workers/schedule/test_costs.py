@@ -52,7 +52,7 @@ def calibrated() -> CostModel:
 def teach_decode(
     model: CostModel, count: int, random: Random, *, slower: float = 1.0, noise: float = 0.03, stalled: float = 0.0
 ) -> None:
-    """Steps as they come: some rows of some lengths; the share `stalled` takes five times as long."""
+    """Observe steps: some rows of some lengths; the share `stalled` takes five times as long."""
     for _ in range(count):
         rows = random.randint(1, 8)
         context = rows * random.randint(16, 600)
@@ -133,7 +133,7 @@ def test_one_call_held_up_hardly_moves_a_prediction(held_up: float) -> None:
 @settings(max_examples=30)
 @given(seed=SEEDS)
 def test_steps_held_up_fivefold_do_not_spoil_the_predictions(seed: int) -> None:
-    """One in ten: the mean of what is measured lies 40 % above the law."""
+    """One step in ten: the mean of the measurements is 40 % above the law."""
     model = calibrated()
     teach_decode(model, 300, Random(seed), stalled=0.1)
     assert the_factor(decode_factors(model)) == pytest.approx(1, rel=0.12)
@@ -189,7 +189,7 @@ def taught(observations: list[tuple[float, int, int, int]]) -> CostModel:
 def test_more_work_is_never_predicted_to_take_less(
     observations: list[tuple[float, int, int, int]], rows: int, tokens: int, past: int, more: int
 ) -> None:
-    """And none is out of all bounds."""
+    """The predictions are also bounded."""
     model = taught(observations)
     step = model.decode_ms(rows, tokens)
     assert 0 < step < math.inf
@@ -210,7 +210,7 @@ def test_more_work_is_never_predicted_to_take_less(
 
 @given(observations=OBSERVATIONS)
 def test_the_law_is_kept_and_the_pace_is_not(observations: list[tuple[float, int, int, int]]) -> None:
-    """How fast the machine was at the moment says nothing about the next start."""
+    """The machine's present speed is no evidence for the next start."""
     table = msgspec.json.decode(msgspec.json.encode(taught(observations).state(KEY)), type=CostTable)
     assert table == calibrated().state(KEY)
     again = CostModel.from_state(table)

@@ -1,4 +1,4 @@
-"""Predicted answer lengths: the quantiles of what was seen, also where much of it was cut."""
+"""Predicted answer lengths: the quantiles of the observed lengths, also if many answers were cut."""
 
 import math
 from random import Random
@@ -25,7 +25,7 @@ def quantile_of(values: list[int], quantile: float) -> int:
     return sorted(values)[int(quantile * len(values))]
 
 
-# --- what was seen
+# --- observed lengths
 
 
 @given(length=st.integers(1, 31), quantile=st.floats(0.1, 0.9), count=st.integers(MIN_OBSERVED, 200))

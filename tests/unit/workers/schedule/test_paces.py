@@ -1,4 +1,4 @@
-"""What an upstream's prompts and pieces are learned to take, from nothing but when text comes."""
+"""The costs of an upstream's prompts and pieces are learned from the arrival times of text alone."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""How much of whose prompts a step computes: within its budget, never nothing, and what decodes is not made late."""
+"""The tokens of each prompt that a step computes: within its budget, never zero, and without making decoding
+rows late."""
 
 import math
 

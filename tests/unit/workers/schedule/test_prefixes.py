@@ -1,4 +1,5 @@
-"""What a slot still holds serves the prompts that may know of it, as far as it is theirs, and never once it is gone."""
+"""The KV in a slot is reused for the prompts that may use it, as far as their tokens agree, and never after its
+removal."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,7 +28,7 @@ def row_of(ids: list[int], *, shared: int = len(SHARED), computed: int | None = 
 
 
 def left(*rows: Sequence) -> SlotPrefixes:
-    """What the slots 0, 1, … hold after these sequences."""
+    """Return the contents of the slots 0, 1, … after these sequences."""
     prefixes = SlotPrefixes()
     for slot, row in enumerate(rows):
         prefixes.leave(slot, row)
@@ -60,7 +61,7 @@ def test_a_conversation_gets_the_slot_that_holds_it_and_another_the_one_that_was
     assert prefixes.choose(asked["b"], [0]) == 0
 
 
-# --- what is gone
+# --- removed prefixes
 
 
 def test_what_is_overwritten_erased_or_not_to_be_trusted_is_gone() -> None:
@@ -127,7 +128,7 @@ def test_no_more_is_claimed_than_is_there_and_may_be_told(
     assert 0 <= prefixes.in_place(asked, slot) <= found.length
 
 
-# --- in the scheduler: the engine knows whose token stands where, and fails where a stale one is used
+# --- in the scheduler: the engine checks whose token is at each position, and fails on a stale one
 
 
 class Turns:

@@ -57,7 +57,7 @@ def test_decoding_stalls_no_longer_than_it_may(chunk: int, bearable: int) -> Non
 
 
 def test_a_chunk_after_much_of_its_prompt_is_smaller() -> None:
-    """Its tokens attend to all that stand before them."""
+    """Its tokens attend to all tokens before them."""
 
     class GrowingCosts(LinearCosts):
         def prefill_ms(self, tokens: int, *, past: int = 0, rows: int = 1) -> float:
@@ -118,8 +118,8 @@ def test_lengths_are_learned_of_what_ended_and_of_what_was_cut_once_it_had_begun
 
 
 def test_it_is_learned_with_which_token_the_first_text_is_shown() -> None:
-    """One that is not held back is shown with its first token; what is held back to its end with that. Of one that was
-    cut by its deadline it is known only that it would have taken longer; of one that its client cancelled nothing."""
+    """An answer that is not held back is shown with its first token; one held back to its end, with that. An answer cut
+    by its deadline only shows that it would have taken longer; one cancelled by its client shows nothing."""
     lengths = Observed()
     scheduler = make_scheduler(num_slots=5, lengths=lengths)
     plain, shown, whole, cut, left = (make_sequence(f"s{number}", prompt=1, output=50) for number in range(5))

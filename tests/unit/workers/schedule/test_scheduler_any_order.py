@@ -1,4 +1,4 @@
-"""In any order of events nothing is lost, none ends twice, and no slot holds another's tokens."""
+"""In any order of events no request is lost, none ends twice, and no slot holds another's tokens."""
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -22,7 +22,7 @@ SHARED = [1, 2, 3, 4, 5]
 
 
 class SchedulerMachine(RuleBasedStateMachine):
-    """A worker's life: events come while a step is under way or not; the engine is `ModelEngine`."""
+    """A worker's life: events arrive during a step or between steps; the engine is `ModelEngine`."""
 
     @initialize(
         num_slots=st.integers(1, 4),
@@ -105,7 +105,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         kept=st.integers(0, 20),
     )
     def go_on(self, session: str, tenant: str, new: int, cached: int, kept: int) -> None:
-        """A conversation's next prompt extends what was said, some of whose KV may come with it."""
+        """A conversation's next prompt extends the earlier ones, and may bring KV for some of their tokens."""
         self.added += 1
         sequence = make_sequence(f"s{self.added}", prompt=new, soft=10**6, hard=10**6, tenant=tenant, session=session)
         sequence.shared_tokens = len(SHARED)
@@ -239,7 +239,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert len(sequence.output_ids) < sequence.max_output_tokens
 
     def teardown(self) -> None:
-        """Left alone, everything comes to its end."""
+        """Without further events every request ends."""
         if not hasattr(self, "scheduler"):
             return
         if self.under_way is not None:

@@ -1,4 +1,4 @@
-"""Slots stay compact, and the moves keep every sequence's KV where the table says it is."""
+"""Slots stay compact, and the moves keep every sequence's KV in the slot that the table names."""
 
 import pytest
 from hypothesis import strategies as st

@@ -97,7 +97,7 @@ def test_it_closes_by_the_clock(busy: bool, bound: float) -> None:
     ],
 )
 def test_nobody_is_held_where_nobody_is_to_be_expected(arrivals: tuple[float, ...], held: bool) -> None:
-    """The next comes after the mean of the gaps lately, and is expected within the window."""
+    """The next arrives after the mean of the recent gaps, and is expected within the window."""
     assert holds(opened(*arrivals), 1_000.0) is held
 
 

@@ -1,4 +1,4 @@
-"""Where the first predictions come from: a table of this engine and machine, else a measurement."""
+"""The first predictions come from a table of this engine and machine, else from a measurement."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -118,7 +118,7 @@ def test_a_call_that_was_held_up_is_outvoted() -> None:
 
 
 def test_only_calls_in_doubt_are_repeated() -> None:
-    """Two that agree are enough; one whose two shortest do not is asked again, a few times."""
+    """Two measurements that agree are enough; a call whose two shortest differ is repeated, a few times."""
     quiet = TimedEngine()
     measured(quiet)
     assert quiet.prefilled.count(128) == 4  # two kinds of call have this many tokens
@@ -129,7 +129,7 @@ def test_only_calls_in_doubt_are_repeated() -> None:
 
 
 def test_no_coefficient_is_below_zero() -> None:
-    """An engine that is the faster the more its rows hold: predictions must not fall, so nothing is what it costs."""
+    """An engine that is faster the more its rows hold: predictions must not fall, so the cost is zero."""
     table = measured(TimedEngine(by_context=-0.001)).state(key_of(TimedEngine()))
     assert table.decode_ms_per_context_token == 0
     assert table.decode_ms + 8 * table.decode_ms_per_row == pytest.approx(decode_ms(8, 0), rel=0.08)
@@ -147,7 +147,7 @@ def test_one_call_tells_how_fast_the_machine_is() -> None:
 
 
 def test_an_engine_that_the_clock_cannot_see_is_asked_a_few_times_only() -> None:
-    """And what is found may be kept, where a law's constant must be above zero."""
+    """The result may be stored, although a law's constant must be above zero."""
     engine = TimedEngine(slower=lambda _: 0.0)
     model = measured(engine)
     table = model.state(key_of(engine))
@@ -207,7 +207,7 @@ def test_two_kinds_of_machine_share_a_folder(tmp_path: Path) -> None:
 def test_without_a_place_to_keep_it_each_start_measures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str | None, said: str
 ) -> None:
-    """A file stands where the folder should be, or a folder where the file: that stops the superuser too."""
+    """A file is in the place of the folder, or a folder in the place of the file: that stops the superuser too."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("")
     (tmp_path / "folder").mkdir()

@@ -138,7 +138,7 @@ async def test_a_worker_of_a_lane_tells_its_lane_and_the_partitions_of_its_lanes
 
 
 def test_a_workers_name_ends_with_its_host_and_says_its_device() -> None:
-    """A pod is found by its host's name: the device does not stand between."""
+    """A pod is found by its host's name: the device is not part of that."""
     process, host = os.getpid(), re.sub(r"[^A-Za-z0-9_.:-]", "-", socket.gethostname())
     assert worker_name() == f"w-{process}-{host}"
     assert worker_name(device="MIG-5e6f7a8b") == f"w-{process}.MIG5e6f7a8b-{host}"

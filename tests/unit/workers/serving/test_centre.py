@@ -1,4 +1,4 @@
-"""What an edge asks its centre, and what becomes of it when the centre says nothing, or otherwise than before."""
+"""An edge's questions to its centre, and their outcome when the centre is silent or has changed."""
 
 import asyncio
 from collections.abc import AsyncIterator

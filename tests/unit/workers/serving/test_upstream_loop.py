@@ -202,7 +202,7 @@ async def test_a_request_that_fails_on_a_server_keeps_it_open_for_other_customer
 
 @pytest.mark.parametrize("bad", [status(500), BROKEN, sends(HEAD, chunk("You "))])
 async def test_one_conversation_that_a_server_fails_on_leaves_it_to_the_others(bad: Say) -> None:
-    """Its words may be what the server fails on; after three conversations the shop's own words decide."""
+    """Its words may be the cause of the server's failure; after three conversations the shop's own words decide."""
     async with upstream(bad) as fake, worker(fake.url) as running:
         for number in range(5):
             await running.end(running.ask(number, session_id="poison"))

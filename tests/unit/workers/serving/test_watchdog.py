@@ -21,7 +21,7 @@ LIMIT_S = 30.0
 
 @pytest.fixture
 def armed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, float | None]]:
-    """When the timer was set, and to what: None where it was stopped."""
+    """Return the times at which the timer was set, and the values: None for a stopped one."""
     times: list[tuple[float, float | None]] = []
 
     def now() -> float:

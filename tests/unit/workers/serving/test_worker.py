@@ -347,7 +347,7 @@ class SlowEngine(FakeEngine):
 
 
 def test_an_answer_that_is_taken_out_ends_before_the_next_step() -> None:
-    """Who is cancelled, too late or given up need not wait for what is computed of others."""
+    """A request that is cancelled, too late or given up does not wait for the computation of others."""
     engine = SlowEngine(num_slots=2, max_length=64, vocabulary=(LETTER_A,))
     bench = engine.bench = Bench(engine=engine)
     bench.accept(0, output=9)

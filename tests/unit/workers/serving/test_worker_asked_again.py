@@ -212,7 +212,8 @@ def test_an_erased_conversations_answer_is_neither_told_again_nor_remembered(whe
 
 @pytest.mark.parametrize("heard", [True, False])
 def test_what_was_asked_of_the_new_conversation_is_not_erased(*, heard: bool) -> None:
-    """A request may be read before the erasure that came before it: by what its gateway knew, not by the clock."""
+    """A request may be read before the erasure that preceded it: the generation known to its gateway decides, not the
+    clock."""
     bench = Bench()
     later = bench.accept(0, generation=bench.erase() if heard else int(now_unix_ms()) + 60_000)
     if not heard:
@@ -224,7 +225,7 @@ def test_what_was_asked_of_the_new_conversation_is_not_erased(*, heard: bool) ->
 
 
 def test_a_cancel_is_of_the_request_that_it_names() -> None:
-    """The same gateway has asked again since; what it took back before is not what it waits for now."""
+    """The same gateway has asked again since; its earlier cancel does not apply to the present request."""
     bench = Bench()
     job = bench.accept(0, output=9)
     bench.answers.readers.add(job, HOME, 7)

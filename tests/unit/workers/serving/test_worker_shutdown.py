@@ -1,4 +1,4 @@
-"""A worker that ends writes what it has to write before it takes leave of Kafka, which may not be there."""
+"""A worker that ends writes its pending records before it leaves Kafka, which may be unavailable."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

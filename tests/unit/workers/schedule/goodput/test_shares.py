@@ -1,4 +1,4 @@
-"""Who waits for nothing and was offered nothing lately is not in the books any more."""
+"""A group without waiting requests and recent offers is removed from the books."""
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -10,7 +10,7 @@ HOUR_MS = 3_600_000.0
 
 
 class AnyBooks(RuleBasedStateMachine):
-    """Requests of a few groups come, are served or given up, in any order, while time passes, and is put back."""
+    """Requests of a few groups arrive, are served or given up, in any order, while time passes, and are put back."""
 
     def __init__(self) -> None:
         super().__init__()
