@@ -371,7 +371,7 @@ def main() -> None:
         from ops.stack.demo_env import demo_remedy
 
         remedy = demo_remedy() if f"{DEFAULT_URL}:" in str(error) else ""  # the settings file names another address
-        remedy = " (by REPLYLINE_TOKEN; see: replyline token --help)" if "for a token" in str(error) else remedy
+        remedy = " (by REPLYLINE_TOKEN; see: replyline token --help)" if error.refused == "unauthorized" else remedy
         sys.exit(fail(f"{error}{remedy}", 1))
     except ReplylineError as error:
         sys.exit(fail(str(error), 1))

@@ -61,7 +61,9 @@ class Dialogue:
                 self.opened_s = now_s
                 self._hello.set_result(message)
             case ErrorEvent() if not self._hello.done():
-                self._hello.set_exception(ConnectFailed(f"the session was refused: {message.error.message}"))
+                failed = ConnectFailed(f"the session was refused: {message.error.message}")
+                failed.refused = message.error.code
+                self._hello.set_exception(failed)
             case _:
                 self._hear(message, now_s)
 

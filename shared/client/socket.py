@@ -146,6 +146,7 @@ def _session_of(url: str, codec: Codec[ServerMessage], first: bytes | str) -> Se
         message = codec.decode(first)
         if isinstance(message, ErrorEvent):
             failed = ConnectFailed(f"{url} refused the session: {message.error.message}")
+            failed.refused = message.error.code
             failed.retry_after_s = (message.error.retry_after_ms or 0) / 1_000
             raise failed
         if isinstance(message, SessionCreated):

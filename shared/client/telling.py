@@ -14,9 +14,12 @@ from shared.wire.outcome import ErrorDetail
 
 
 class ConnectFailed(ReplylineError):  # noqa: N818 - what happened, not a kind of error
+    """The session cannot be opened. `refused` is the gateway's error code if it refused the session."""
+
     code = "connect_failed"
     retriable = True
     retry_after_s = 0.0
+    refused = ""
 
 
 class Refused(ReplylineError):  # noqa: N818 - what happened, not a kind of error

@@ -248,7 +248,7 @@ async def test_a_caller_waiting_for_an_erasure_gets_an_error_when_the_connection
         Forgetful(cuts=1).serve() as gateway,
         AsyncReplyline(url_of(gateway), codec="chat.v1.json", patience_s=0) as client,
     ):
-        with pytest.raises(ConnectFailed, match="has ended: 1006"):
+        with pytest.raises(ConnectFailed, match="was lost: 1006"):
             await client.erase()
         with pytest.raises(ConnectFailed):
             await client.erase()

@@ -86,7 +86,7 @@ async def test_a_failed_request_for_a_person_is_not_confirmed_and_can_be_repeate
     page = await open_chat()
     button = page.get_by_role("button", name="Talk to a person")
     await button.click()
-    await expect(page.get_by_text("nobody has been asked")).to_be_visible()
+    await expect(page.get_by_text("We could not reach a person")).to_be_visible()
     gateway.handoff_refusal = None
     await button.click()
     await expect(page.get_by_text("A person has been asked")).to_be_visible()

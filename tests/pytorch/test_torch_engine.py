@@ -162,7 +162,7 @@ def test_what_fails_in_a_step_is_one_line(
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda path: path.write_bytes(b"not a graph"), "is no graph"),
+        (lambda path: path.write_bytes(b"not a graph"), "is not a graph"),
         (
             lambda path: path.write_bytes(
                 path.read_bytes().replace(b"layers.1.mlp.up_proj.w", b"layers.1.mlp.xx_proj.w")

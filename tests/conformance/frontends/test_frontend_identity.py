@@ -282,7 +282,8 @@ async def test_the_command_line_makes_a_token_and_asks_with_it(guarded: Service,
     assert (await _typed(*asking, REPLYLINE_TOKEN=made.strip()))[0] == 0
     status, said = await _typed(*asking)
     assert (status, said.count("\n")) == (1, 1)
-    assert "asks for a token" in said
+    assert "requires a token" in said
+    assert "REPLYLINE_TOKEN" in said, "the remedy"
 
 
 async def _typed(*arguments: str, **env: str) -> tuple[int | None, str]:

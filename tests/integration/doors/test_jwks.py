@@ -88,7 +88,7 @@ async def test_invented_key_ids_cause_one_request_in_the_cool_down(server: KeySe
         ({"status": 500}, "HTTP 500"),
         ({"status": 404}, "HTTP 404"),
         ({"status": 302, "location": "http://127.0.0.1:1/"}, "HTTP 302"),
-        ({"body": b"<html>"}, "no JWKS"),
+        ({"body": b"<html>"}, "not a JWKS"),
         ({"body": b'{"keys":[]}'}, "no RSA"),
         ({"body": b" " * 300_000}, "more than"),
     ],

@@ -278,7 +278,7 @@ async def test_no_process_may_create_topics(secured: Secured, user: str) -> None
         ({"listener": "plaintext", "security": "sasl_plaintext", "tls_ca": None}, ["does not expect a login"]),
         (
             {"listener": "tls", "security": "ssl", "username": None, "password_file": None},
-            ["another certificate", "check kafka.tls_cert"],
+            ["rejects this process's certificate", "check kafka.tls_cert"],
         ),
     ],
 )
