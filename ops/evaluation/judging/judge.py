@@ -65,7 +65,7 @@ def judge(question: Question, given: Given) -> Verdict:
     why = [f"invented: {figure}" for figure in invented]
     why += [f"forbidden: {spelling}" for spelling in question.must_not if _claims(answer, normal(spelling))]
     if question.answerable:
-        why += _missing(question, given, answer)
+        why += _missing(question, given, answer) if question.must else _elsewhere(question, given)
     elif question.kind == "small_talk":
         why += _no_courtesy(given)
     else:
@@ -96,6 +96,12 @@ def _missing(question: Question, given: Given, answer: str) -> list[str]:
         for fact in question.must
         if not any(says(answer, normal(spelling)) for spelling in fact)
     ]
+
+
+def _elsewhere(question: Question, given: Given) -> list[str]:
+    """Return what is wrong with an answer that is right by its entry: that must be one of the question's."""
+    first = given.grounding[0].id if given.grounding else "no entry"
+    return [] if first in question.entries else [f"from {first}, not from {' / '.join(question.entries)}"]
 
 
 def _no_courtesy(given: Given) -> list[str]:

@@ -5,7 +5,7 @@ A file is JSON Lines in UTF-8, one question a line; the packaged one is of the p
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, get_args
 
 import msgspec
 from msgspec import Meta
@@ -19,9 +19,8 @@ from shared.wire.messages import Language
 
 PACKAGED_QUESTIONS: Final = Path(__file__).with_name("questions.jsonl")
 _APART_MS: Final = 10_000
-KINDS: Final = ("paraphrase", "typo", "sku", "follow_up", "double", "small_talk", "unanswerable", "astray")
-
-Kind = Literal["paraphrase", "typo", "sku", "follow_up", "double", "small_talk", "unanswerable", "astray"]
+Kind = Literal["paraphrase", "typo", "sku", "follow_up", "double", "small_talk", "unanswerable", "near_miss", "astray"]
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 # A fact in each of the spellings that a right answer may use.
 Fact = Annotated[tuple[Text, ...], Meta(min_length=1)]
 
@@ -34,8 +33,14 @@ class Exchange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One question. `entries` are the FAQ entries that answer it: each alone, or of a `double` all together; none where
-    the FAQ cannot. `must` are the facts of a right answer, `must_not` the spellings of what would be a wrong one.
+    """One question.
+
+    Attributes:
+        entries: The FAQ entries that answer it: each alone, or of a `double` all together; none where the FAQ cannot.
+        must: The facts of a right answer; without any, one from one of `entries` is right.
+        must_not: The spellings of what would be a wrong one.
+        near: Of a near miss the entry that is close and does not answer it.
+        tell: Of a near miss the sentence that would answer it if it were in that entry.
     """
 
     id: Identifier
@@ -47,6 +52,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     entries: tuple[Identifier, ...] = ()
     must: tuple[Fact, ...] = ()
     must_not: tuple[Text, ...] = ()
+    near: Identifier | None = None
+    tell: Text | None = None
 
     @property
     def answerable(self) -> bool:
@@ -75,9 +82,10 @@ def read_questions(path: Path, faq: Sequence[FaqEntry]) -> list[Question]:
     """Return the file's questions, in its order.
 
     Raises `SettingsError`, a line for each question that is wrong: not UTF-8, not JSON of that shape, an id twice, an
-    entry that `faq` does not have in the question's language, a split that is not its entries', facts without entries
-    or entries without facts.
+    entry that `faq` does not have in the question's language, of the packaged questions a split that is not its
+    entries', facts without entries.
     """
+    by_entry = path == PACKAGED_QUESTIONS
     known = {(entry.id, entry.language) for entry in faq}
     questions: dict[str, Question] = {}
     problems: list[str] = []
@@ -90,7 +98,9 @@ def read_questions(path: Path, faq: Sequence[FaqEntry]) -> list[Question]:
             continue
         if question.id in questions:
             problems.append(f'{place}: the id "{question.id}" occurs twice; give one of them another')
-        problems += [f'{place}: question "{question.id}" {wrong}' for wrong in _wrongs(question, known)]
+        problems += [
+            f'{place}: question "{question.id}" {wrong}' for wrong in _wrongs(question, known, by_entry=by_entry)
+        ]
         questions[question.id] = question
     if problems:
         raise SettingsError("\n".join(problems))
@@ -111,13 +121,13 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
     return ((number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip())
 
 
-def _wrongs(question: Question, known: set[tuple[str, Language]]) -> Iterator[str]:
-    for entry in question.entries:
+def _wrongs(question: Question, known: set[tuple[str, Language]], *, by_entry: bool) -> Iterator[str]:
+    for entry in (*question.entries, *([question.near] if question.near is not None else [])):
         if (entry, question.language) not in known:
             yield f'names the entry "{entry}", which the FAQ does not have in {question.language}; correct it'
-        elif split_of(entry) != question.split:
+        elif by_entry and split_of(entry) != question.split:
             yield f'is of split "{question.split}", its entry "{entry}" of "{split_of(entry)}"; correct the split'
-    if question.entries and not question.must:
-        yield "has entries and no fact of them; name one in must"
     if question.must and not question.entries:
         yield "has facts and no entry that bears them; name it in entries"
+    if question.near is not None and question.entries:
+        yield "has a near entry, and one that answers it; leave one of them out"

@@ -114,8 +114,8 @@ def line(**changes: object) -> bytes:
     [
         ([line(entries=["return-perod"])], 'question "en-1" names the entry "return-perod"'),
         ([line(), line()], 'the id "en-1" occurs twice'),
-        ([line(split="dev")], 'is of split "dev", its entry "return-period" of "held_out"'),
-        ([line(must=[])], "has entries and no fact of them"),
+        ([line(near="return-period")], "has a near entry, and one that answers it"),
+        ([line(entries=[], must=[], near="return-perod")], 'question "en-1" names the entry "return-perod"'),
         ([line(entries=[])], "has facts and no entry that bears them"),
         ([line(must=[["  "]])], "matching regex"),
         ([line(answers=[])], "unknown field `answers`"),
