@@ -2,18 +2,23 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 from rich.console import Console
 
 from ops.evaluation.asking import Ask, Gateway, ask_all, own_system
 from ops.evaluation.commands import EvaluationOptions
+from ops.evaluation.decision.calibrating import bounds_of
+from ops.evaluation.decision.corpora import NEAR_MISSES
+from ops.evaluation.decision.measuring import claimed_when_there
 from ops.evaluation.judging.fit import Fit, fit
 from ops.evaluation.judging.judge import judge
 from ops.evaluation.judging.questions import PACKAGED_QUESTIONS, Question, read_questions
 from ops.evaluation.judging.result import Judged, cells_of, count_of, figures_of, parse_bound, recall_of
 from ops.evaluation.judging.retrieval import find
-from ops.evaluation.table import print_fit, print_run
+from ops.evaluation.judging.shares import keys_of, shares_of
+from ops.evaluation.table import print_fit, print_run, print_shares
 from ops.measure.environment import environment
 from ops.measure.runner import progress_bar, write_json
 from ops.model.embeddings import searched_by, with_prepared_embeddings
@@ -40,12 +45,14 @@ class _Subject:
     embed: Embed | None
 
     @classmethod
-    def read(cls, settings: Settings, options: EvaluationOptions) -> "_Subject":
-        """Read what is to be evaluated. Raises `SettingsError`."""
+    def read(cls, settings: Settings, options: EvaluationOptions, *also: Path) -> "_Subject":
+        """Read what is to be evaluated: with the packaged questions those of `also`. Raises `SettingsError`."""
         settings = with_prepared_embeddings(settings)
         embed = Embedder.named_by(settings.faq)
         index = FaqIndex.load(options.faq or settings.faq.path, embed=embed)
-        return cls(settings, read_questions(options.questions or PACKAGED_QUESTIONS, index.entries), index, embed)
+        files = [options.questions] if options.questions is not None else [PACKAGED_QUESTIONS, *also]
+        questions = [question for file in files for question in read_questions(file, index.entries)]
+        return cls(settings, questions, index, embed)
 
 
 async def evaluate(settings: Settings, options: EvaluationOptions, command: str, console: Console) -> None:
@@ -56,7 +63,7 @@ async def evaluate(settings: Settings, options: EvaluationOptions, command: str,
         raise SettingsError(
             f"--url {options.url}: what runs there is as it is; leave out --model-dir, --policy and --guard"
         )
-    subject = _Subject.read(settings, options)
+    subject = _Subject.read(settings, options, NEAR_MISSES)
     questions = chosen(subject.questions, options)
     console.print(f"search: {searched_by(subject.settings)}")
     if options.url is None:
@@ -64,8 +71,12 @@ async def evaluate(settings: Settings, options: EvaluationOptions, command: str,
     with progress_bar(console, options.url or "asking", len(questions)) as progress:
         judged = await _judged(subject, questions, options, progress)
     figures = figures_of(judged)
+    shares = shares_of(
+        judged, claimed_when_there(questions, subject.index.entries, _policy_of(subject.settings), subject.embed)
+    )
     print_run(console, judged, figures)
-    write_json(options.json_path, _result(subject, options, command, judged))
+    print_shares(console, shares)
+    write_json(options.json_path, _result(subject, options, command, judged) | keys_of(shares))
     missed = [why for bound in bounds if (why := bound.missed(figures)) is not None]
     if missed:
         raise BoundMissed("; ".join(missed))
@@ -79,6 +90,11 @@ def show_fit(settings: Settings, options: EvaluationOptions, console: Console) -
         raise SettingsError(f"{options.questions or PACKAGED_QUESTIONS}: has no dev question to fit on; add some")
     console.print(f"search: {searched_by(subject.settings)}")
     print_fit(console, fitted)
+    for language, bound in bounds_of(subject.index, subject.embed).items():
+        console.print(
+            f"generated near misses {language}: confident {bound.sureness:.2f} claims {bound.alpha:.0%} at most "
+            f"(conformal, n = {bound.n})"
+        )
     used = thresholds_of(subject.settings)
     console.print(f"chosen: confident {fitted.confident:g}, weak {fitted.weak:g}")
     console.print(f"in use: confident {used.confident:g}, weak {used.weak:g}")
@@ -86,16 +102,19 @@ def show_fit(settings: Settings, options: EvaluationOptions, console: Console) -
 
 
 def fit_on_dev(questions: Sequence[Question], index: FaqIndex, embed: Embed | None = None) -> Fit | None:
-    """Return the thresholds fitted on the dev questions; None without such questions."""
-    dev = [question for question in questions if question.split == "dev"]
+    """Return the thresholds fitted on the dev questions but for near misses; None without any."""
+    dev = [question for question in questions if question.split == "dev" and question.near is None]
     return fit(dev, index, embed) if dev else None
 
 
 def thresholds_of(settings: Settings) -> Thresholds:
     """Return the thresholds in use."""
-    return AnswerPolicy.of(
-        settings.answers, languages=None, most=settings.worker.grounding_entries, handoff=True
-    ).thresholds
+    return _policy_of(settings).thresholds
+
+
+def _policy_of(settings: Settings) -> AnswerPolicy:
+    most = settings.worker.grounding_entries
+    return AnswerPolicy.of(settings.answers, languages=None, most=most, handoff=True)
 
 
 def chosen(questions: Sequence[Question], options: EvaluationOptions) -> list[Question]:

@@ -1,6 +1,6 @@
 """A run's tables at the terminal."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from rich.console import Console
@@ -8,6 +8,8 @@ from rich.table import Table
 
 from ops.evaluation.judging.fit import Fit
 from ops.evaluation.judging.result import LANGUAGES, Count, Figures, Judged, cells_of, count_of, recall_of
+from ops.evaluation.judging.shares import Share
+from ops.measure.intervals import wilson
 
 
 def print_run(console: Console, judged: Sequence[Judged], figures: Figures) -> None:
@@ -30,6 +32,19 @@ def print_run(console: Console, judged: Sequence[Judged], figures: Figures) -> N
                 f"retrieval {language}: recall@1 {_share(found.at_1)}, recall@3 {_share(found.at_3)} of {found.n}"
             )
     console.print(_in_words(figures), highlight=False)
+
+
+def print_shares(console: Console, shares: Mapping[str, Share]) -> None:
+    """Print what a shop counts, each share with its 95 % interval and n."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("share")
+    for title in ("", "95 %", "n"):
+        table.add_column(title, justify="right")
+    for name, share in shares.items():
+        low, high = wilson(share.some, share.n)
+        table.add_row(name, _share(share.value), f"{low:.2f}–{high:.2f}", str(share.n))
+    console.print()
+    console.print(table)
 
 
 def print_fit(console: Console, fitted: Fit) -> None:
