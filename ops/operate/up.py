@@ -259,7 +259,7 @@ def _check_port(host: str, port: int) -> None:
     if problem is None:
         return
     if problem.errno == errno.EADDRINUSE:
-        raise ServiceError(f"port {port} is taken on {host}; choose another: PORT={another_port(port)} make demo")
+        raise ServiceError(f"port {port} is in use on {host}; choose another: PORT={another_port(port)} make demo")
     why = (problem.strerror or str(problem)).partition(" (while ")[0]
     raise ServiceError(
         f"the gateway cannot listen on {host_port(host, port)} ({why}); set {PREFIX}GATEWAY__HOST to an address "

@@ -79,7 +79,7 @@ async def test_a_taken_port_ends_the_process_with_one_line(command: tuple[str, .
     lines = [line for line in err.decode().splitlines() if not line.startswith("{")]
     assert process.returncode == 1, lines
     (line,) = lines
-    assert f"port {port} is taken" in line
+    assert f"port {port} is in use" in line
     assert name in line
     assert "another port" in line
 

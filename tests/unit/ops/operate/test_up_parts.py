@@ -27,7 +27,7 @@ def refused(monkeypatch: pytest.MonkeyPatch, number: int, port: int = 8_080) -> 
 
 def test_a_port_is_taken_only_where_somebody_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = refused(monkeypatch, errno.EADDRINUSE)
-    assert taken == "port 8080 is taken on ::1; choose another: PORT=8081 make demo"
+    assert taken == "port 8080 is in use on ::1; choose another: PORT=8081 make demo"
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EADDRNOTAVAIL])
