@@ -13,7 +13,6 @@ def deployment(*, variables: dict[str, str], probe: str = "metrics") -> dict[str
     container = {
         "args": ["gateway"],
         "env": [{"name": name, "value": value} for name, value in variables.items()],
-        "envFrom": [{"configMapRef": {"name": "all"}}],
         "ports": [{"name": "metrics"}],
         "readinessProbe": {"httpGet": {"port": probe}},
     }
@@ -22,7 +21,11 @@ def deployment(*, variables: dict[str, str], probe: str = "metrics") -> dict[str
     return {"kind": "Deployment", "metadata": {"name": "worker"}, "spec": spec}
 
 
-CONFIG = {"kind": "ConfigMap", "metadata": {"name": "all"}, "data": {"REPLYLINE_REDIS__URL": "redis://redis:6379/0"}}
+BUDGET = {
+    "kind": "PodDisruptionBudget",
+    "metadata": {"name": "worker"},
+    "spec": {"maxUnavailable": 1, "selector": {"matchLabels": LABELS}},
+}
 
 
 SCALER = {
@@ -38,18 +41,18 @@ def service(selector: dict[str, str]) -> dict[str, Any]:
 
 def test_a_valid_manifest_has_no_fault() -> None:
     good = deployment(variables={"REPLYLINE_WORKER__LANE": "canary"})
-    assert list(faults([CONFIG, good, service(LABELS)])) == []
+    assert list(faults([BUDGET, good, service(LABELS)])) == []
 
 
 @pytest.mark.parametrize(
     ("objects", "fault"),
     [
-        ([CONFIG, deployment(variables={"REPLYLINE_WORKER__LANE": "canari"})], "canari"),
-        ([CONFIG, deployment(variables={"REPLYLINE_WORKER__LANES": "canary"})], "no such setting"),
-        ([deployment(variables={})], "no ConfigMap all"),
-        ([CONFIG, deployment(variables={}, probe="chat")], "asks port chat"),
-        ([CONFIG, deployment(variables={}), service({"app": "gateway"})], "no pod has"),
-        ([CONFIG, deployment(variables={}), SCALER], "Deployment worker: 2 size it"),
+        ([BUDGET, deployment(variables={"REPLYLINE_WORKER__LANE": "canari"})], "canari"),
+        ([BUDGET, deployment(variables={"REPLYLINE_WORKER__LANES": "canary"})], "no such setting"),
+        ([deployment(variables={})], "None of 2 pods may be evicted at once"),
+        ([BUDGET, deployment(variables={}, probe="chat")], "asks port chat"),
+        ([BUDGET, deployment(variables={}), service({"app": "gateway"})], "no pod has"),
+        ([BUDGET, deployment(variables={}), SCALER], "Deployment worker: 2 size it"),
     ],
 )
 def test_each_fault_in_a_manifest_is_named(objects: list[dict[str, Any]], fault: str) -> None:
