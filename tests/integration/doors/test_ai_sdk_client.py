@@ -165,7 +165,7 @@ async def test_a_stop_after_a_resume_at_another_gateway_ends_the_answer(
 
 
 @TRANSPORTS
-@pytest.mark.parametrize(("words", "shown"), [(9_000, "tokens"), (20_000, "a body has 65536 bytes|code 1009")])
+@pytest.mark.parametrize(("words", "shown"), [(9_000, "tokens"), (20_000, "at most 65536 bytes|code 1009")])
 async def test_a_refusal_is_shown(doors: list[Door], pages: Pages, transport: str, words: int, shown: str) -> None:
     end = await pages.ask("p", doors[0].url, transport, "long", ask="word " * words)
     assert (end["status"], bool(re.search(shown, end["error"]))) == ("error", True), end
