@@ -258,7 +258,7 @@ class Shopper(Customer):
         """Check that a refused client has sent something that is to be refused."""
         if "messages a minute" in why:
             self._flooded = self._gorged = None
-        elif f"subject may have a minute ({QUOTA})" in why:
+        elif f"limit of this subject ({QUOTA} per minute)" in why:
             self._gorged = None
             if (units := self._units[self._customer]) <= QUOTA:
                 self._oracles.breach("QUOTA", f"{self.session}: refused after {units} units of {QUOTA}")
