@@ -16,6 +16,7 @@ from shared.wire.session_key import SessionKey
 
 MAX_ANSWERS: Final = 50_000
 MAX_OF_A_SESSION: Final = 20
+_NEITHER: Final[frozenset[Source]] = frozenset({"courtesy", "quote", "unsure"})
 Verdict = Literal["resolved", "unresolved"]
 
 
@@ -85,7 +86,7 @@ class SessionAnswers:
 
     def answered(self, key: SessionKey, response: Response, *, stood_in: bool = False) -> Known:
         """Record that an answer has ended. `stood_in`: no worker gave it in time. Cancelled or failed answers,
-        greetings, and answers that list entries which may help do not count as fallbacks and do not reset the count."""
+        greetings, and quotes do not count as fallbacks and do not reset the count."""
         first = key not in self._sessions
         session = self._sessions.setdefault(key, _Session())
         self._sessions.move_to_end(key)
@@ -94,7 +95,7 @@ class SessionAnswers:
             self._num_answers += 1
             if stood_in or (response.source == "unsure" and not response.grounding):
                 session.fallbacks += 1
-            elif response.status not in {"cancelled", "failed"} and response.source not in {"courtesy", "unsure"}:
+            elif response.status not in {"cancelled", "failed"} and response.source not in _NEITHER:
                 session.fallbacks = 0
         self._forget_oldest(session)
         return Known(session.fallbacks, first)

@@ -12,17 +12,18 @@ import { RatingView } from "./chat-rating.js";
 /** @typedef {import("./replyline-client.js").Rating} Rating */
 /** @typedef {{ onRetry: () => void, onRate: (rating: Rating) => void }} Wishes of the customer */
 
-/** @type {Record<Response["source"], "spark" | "page" | "chat" | "question" | "clock" | "person">} */
+/** @type {Record<Response["source"], "spark" | "page" | "quote" | "chat" | "question" | "clock" | "person">} */
 const SOURCE_ICONS = {
   model: "spark",
   mixed: "spark",
   faq: "page",
+  quote: "quote",
   courtesy: "chat",
   unsure: "question",
   busy: "clock",
   handoff: "person",
 };
-const RATED_SOURCES = ["model", "mixed", "faq"];
+const RATED_SOURCES = ["model", "mixed", "faq", "quote"];
 
 export class AnswerView {
   #prose = new Prose();

@@ -29,8 +29,9 @@ _SOURCES: dict[Source, str] = {
     "model": "AI answer",
     "mixed": "AI answer, in part the help pages' words",
     "faq": "from the help pages",
+    "quote": "quoted from the help pages: it may not answer the question",
     "courtesy": "automatic reply",
-    "unsure": "not sure",
+    "unsure": "no answer found",
     "busy": "busy",
     "handoff": "handed to a person",
 }
@@ -150,7 +151,11 @@ async def _answer(client: AsyncReplyline, question: str, console: Console) -> st
                 answered = event.response.id
                 console.print()
                 _print_caption(event.response, console)
-                if event.response.source == "unsure" and client.session is not None and client.session.handoff:
+                if (
+                    event.response.source in {"quote", "unsure"}
+                    and client.session is not None
+                    and client.session.handoff
+                ):
                     console.print("/person asks for a person", style="dim", markup=False)
     except Refused as refused:
         console.print(str(refused), style="red", markup=False)

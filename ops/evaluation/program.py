@@ -25,7 +25,8 @@ from ops.model.embeddings import searched_by, with_prepared_embeddings
 from ops.model.terminal import ensure_engine
 from shared.errors import ReplylineError, SettingsError
 from shared.faq import FaqIndex
-from shared.faq.answer_policy import AnswerPolicy, Thresholds
+from shared.faq.answer_policy import AnswerPolicy
+from shared.faq.decision.sureness import Thresholds
 from shared.faq.embedder import Embedder
 from shared.faq.vectors import Embed
 from shared.settings import Settings

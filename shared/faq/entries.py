@@ -21,7 +21,7 @@ MAX_ENTRIES = 20_000  # of all languages; with 100,000 each change took 23 s and
 
 class FaqEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One question and its answer in one language. `id` is the same in every language. `also` are further wordings for
-    the search alone: models are neither calibrated nor trained on them."""
+    the search alone: no language model is calibrated or trained on them; the decision is, on those of dev entries."""
 
     id: str
     topic: str
@@ -42,10 +42,21 @@ class FaqEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FaqHit(msgspec.Struct, frozen=True):
-    """An entry that matches a question. `score` is in 0..1: the share of the question that the entry covers."""
+    """An entry that matches a question.
+
+    Attributes:
+        entry: The entry as the FAQ has it.
+        score: The share of the question that the entry covers, in 0..1.
+        sureness: The probability, in 0..1, that the entry answers the question.
+        sentence: The index of the answer's sentence that fits the question best.
+        bears_opening: Whether a "Yes" or "No" that opens the answer is one to this question; true of any other answer.
+    """
 
     entry: FaqEntry
     score: float
+    sureness: float = 0.0
+    sentence: int = 0
+    bears_opening: bool = True
 
 
 _FORM = 'write a list of {"id": "…", "topic": "…", "en": {"question": "…", "alternatives": [], "answer": "…"}}'

@@ -1,4 +1,4 @@
-"""Answer where no model does: by an FAQ entry, or "busy, please try again" where it comes too late. Pure."""
+"""Answer where the model comes too late: by an FAQ entry, by a quote of one, or "busy, please try again". Pure."""
 
 from collections.abc import Sequence
 from typing import Final, Literal
@@ -6,6 +6,8 @@ from typing import Final, Literal
 import msgspec
 
 from shared.faq import FaqHit, Language, detect_language
+from shared.faq.decision.sureness import FITTED, sureness_of
+from shared.faq.speech.words import claimed, quote_text, says_only_yes_or_no
 from shared.wire.outcome import Grounding
 
 # Fitted on the questions of tests/support/samples/faq_questions.py, as about the highest that still answers nine shop
@@ -25,18 +27,36 @@ class Fallback(msgspec.Struct, frozen=True, kw_only=True):
     """An answer that no model wrote. `grounding` are the FAQ entries that it quotes; empty when it quotes none. At an
     edge they are of `faq_version`."""
 
-    source: Literal["faq", "courtesy", "unsure", "busy", "handoff"]
+    source: Literal["faq", "quote", "courtesy", "unsure", "busy", "handoff"]
     text: str
     language: Language
     grounding: tuple[Grounding, ...] = ()
     faq_version: int | None = None
 
 
-def choose_fallback(question: str, hits: Sequence[FaqHit], *, min_score: float = DEFAULT_MIN_SCORE) -> Fallback:
-    """Return the best hit's answer if its score is at least `min_score`; else "busy" in the question's own language."""
-    best = max(hits, key=lambda hit: hit.score, default=None)
-    if best is None or best.score < min_score:
-        language = detect_language(question)
+def choose_fallback(
+    question: str,
+    hits: Sequence[FaqHit],
+    *,
+    min_score: float = DEFAULT_MIN_SCORE,
+    confident: float = FITTED.confident,
+) -> Fallback:
+    """Return the FAQ's answer, which replaces the model's.
+
+    Args:
+        question: the customer's message.
+        hits: the entries found for it.
+        min_score: the least score of an entry that is shown; below it the answer is "busy".
+        confident: the least sureness of an entry that answers; below it the entry is quoted.
+    """
+    language = detect_language(question)
+    ranked = sorted(hits, key=lambda hit: -hit.score)
+    if not ranked or ranked[0].score < min_score:
         return Fallback(source="busy", text=_BUSY[language], language=language)
-    entry = best.entry
+    best = ranked[0]
+    silent = not best.bears_opening and says_only_yes_or_no(best.entry)
+    if sureness_of(ranked) < confident or silent:
+        text, grounding = quote_text([best], language), best.entry.as_grounding()
+        return Fallback(source="quote", text=text, language=best.entry.language, grounding=(grounding,))
+    entry = claimed(best)
     return Fallback(source="faq", text=entry.answer, language=entry.language, grounding=(entry.as_grounding(),))

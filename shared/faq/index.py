@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.conversation.turn import Turn
+from shared.faq.decision.reading import Readings
 from shared.faq.entries import LANGUAGES, PACKAGED_PATH, FaqEntry, FaqHit, read_entries
 from shared.faq.follow_up import Lean, lean_of, scores_of, with_previous
 from shared.faq.parts import parts_of
@@ -20,7 +21,7 @@ from shared.faq.vectors import Embed, EntryVectors
 from shared.faq.words.fold import plain
 from shared.wire.messages import Language
 
-# One of several questions in a message counts where an entry covers so much of it.
+# One of several questions in a message counts if an entry covers at least this share of it.
 PART_SCORE: Final = 0.3
 # A message is treated as one question if one entry has at least this score for all of it.
 WHOLE_SCORE: Final = 0.7
@@ -53,6 +54,7 @@ class FaqIndex:
         self._terms_of = TermExtractor()
         self.entries = tuple(entries)
         self._rankings: dict[Language, Ranking] = {}
+        self._readings: dict[Language, Readings] = {}
         self._vectors: dict[Language, EntryVectors] = {}
         self.unasked: list[str] = []
         """The ids of entries that no question finds: theirs have no word in English or Chinese."""
@@ -65,6 +67,7 @@ class FaqIndex:
                 vectors = None if embed is None else EntryVectors.of(own, embed)
                 if vectors is not None:
                     self._vectors[language] = vectors
+                self._readings[language] = Readings(ranking, self._terms_of, vectors)
 
     @classmethod
     def load(cls, path: Path | None = None, *, embed: Embed | None = None) -> Self:
@@ -97,7 +100,7 @@ class FaqIndex:
 
         A hit's score is the share, in 0..1, of what an entry that has every term of the question would score; so
         scores of long and short questions compare. Without a term in common there is no hit. A question that leans on
-        the last of the `previous` turns is searched with that turn's terms beside its own.
+        the last of the `previous` turns is searched with that turn's terms in addition to its own.
 
         `vector` [dimensions] is the text's embedding, by the same function as the entries'. Then a score is the share
         and a part of the similarity, as `EntryVectors` scales it, together: more for what is nearer than entries are to
@@ -108,12 +111,42 @@ class FaqIndex:
         ranking = self._rankings.get(language)
         if ranking is None or k <= 0:
             return Found()
+        found = self._find(ranking, text, k, previous, vector)
+        reading = self._readings[language]
+        asked = self._with_leant_on(ranking, text, previous)
+        return Found(
+            reading.read(asked, found.hits, vector),
+            tuple(reading.read(part, hits) for part, hits in zip(parts_of(text), found.parts, strict=False)),
+        )
+
+    def measured(
+        self, text: str, hits: Sequence[FaqHit], *, vector: NDArray[np.float32] | None, previous: Sequence[Turn] = ()
+    ) -> list[dict[str, float]]:
+        """Return what the decision measures of the hits that were found for a text, by name."""
+        if not hits:
+            return []
+        text, language = plain(text), hits[0].entry.language
+        asked = self._with_leant_on(self._rankings[language], text, previous)
+        return self._readings[language].measured(asked, hits, vector)
+
+    def _with_leant_on(self, ranking: Ranking, text: str, previous: Sequence[Turn]) -> str:
+        """Return a question that leans on the one before, with that; any other as it is."""
+        if not previous:
+            return text
+        weights = self._terms_of.weights(text)
+        own = ranking.best_of(ranking.shares(weights), 1)
+        leans = lean_of(text, weights, own[0].score if own else 0.0) is not Lean.NOT
+        return f"{plain(previous[-1].user)} {text}" if leans else text
+
+    def _find(
+        self, ranking: Ranking, text: str, k: int, previous: Sequence[Turn], vector: NDArray[np.float32] | None
+    ) -> Found:
         exact = ranking.asked_as.get(wording(text))
         if exact is not None:
             shares = ranking.shares(self._terms_of.weights(text))
             shares[exact] = 2.0  # above 1 for the sort alone, so that it precedes an entry that happens to reach 1
             return Found(ranking.best_of(shares, k))
-        vectors = self._vectors.get(language)
+        vectors = self._vectors.get(ranking.entries[0].language)
         similarities = None if vector is None or vectors is None else vectors.similarities(vector)
         before = cache(partial(self._before, previous))
         whole = self._ranked(ranking, text, k, before, similarities)

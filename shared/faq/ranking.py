@@ -169,6 +169,18 @@ class Ranking:
             shares[at] = 1.0
         return shares
 
+    def mended(self, weights: Mapping[str, float]) -> dict[str, float]:
+        """Return a question's terms, each slip of a word as the word that was meant."""
+        return {
+            term if term in self.ids else self.spelling.nearest(term) or term: weight
+            for term, weight in weights.items()
+        }
+
+    def rarity(self, term: str) -> float:
+        """Return what a term gives to the entry that it gives most: more for a rarer one, 0 for an unknown one."""
+        number = self.ids.get(term)
+        return 0.0 if number is None else float(self.best[number])
+
     def best_of(self, scores: NDArray[np.floating[Any]], k: int) -> tuple[FaqHit, ...]:
         """Return, of one score an entry, the `k` highest above 0, best first; the first of equals first."""
         least = np.partition(scores, -k)[-k] if k < len(scores) else 0.0

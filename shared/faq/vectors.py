@@ -12,6 +12,7 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from shared.faq.decision.features import sentences_of
 from shared.faq.entries import FaqEntry
 from shared.faq.words.fold import plain_entry
 from shared.wire.messages import Language
@@ -21,15 +22,26 @@ Embed = Callable[[Sequence[str], Language], NDArray[np.float32] | None]
 
 # This many phrasings, spread evenly over all, are enough to estimate the similarity between different entries.
 _SAMPLED: Final = 256
+# An entry with more wordings is found by these: its answer's words bring in neighbours. Measured on the dev questions.
+_FEW_WORDINGS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class EntryVectors:
-    """The embeddings of one language's entries. `vectors` [phrasings, dimensions] are the unit vectors of each question
-    and alternative; those of entry i begin at `begins[i]`. `floor` is the cosine that is scaled to 0."""
+    """The embeddings of one language's entries, as unit vectors.
+
+    Attributes:
+        vectors: [phrasings, dimensions], of each question and alternative; those of entry i begin at `begins[i]`.
+        answers: [entries, dimensions], of each question with its answer as one text.
+        sentences: [sentences, dimensions], of each answer's sentences; those of entry i begin at `sentence_begins[i]`.
+        floor: the cosine that is scaled to 0.
+    """
 
     vectors: NDArray[np.float32]
     begins: NDArray[np.int64]
+    answers: NDArray[np.float32]
+    sentences: NDArray[np.float32]
+    sentence_begins: NDArray[np.int64]
     floor: float
 
     @classmethod
@@ -40,14 +52,31 @@ class EntryVectors:
         vectors = embed([phrasing for of_entry in phrasings for phrasing in of_entry], entries[0].language)
         if vectors is None:
             return None
-        begins = np.cumsum([0, *(len(of_entry) for of_entry in phrasings)])[:-1]
+        begins = np.cumsum([0, *(len(of_entry) for of_entry in phrasings)])
         owners = np.repeat(np.arange(len(entries)), [len(of_entry) for of_entry in phrasings])
-        return cls(vectors, begins, _nearest_strangers(vectors, owners))
+        parts = [[plain_entry(part) for part in sentences_of(entry)] for entry in entries]
+        sentence_begins = np.cumsum([0, *(len(of_entry) for of_entry in parts)])
+        whole = [plain_entry(f"{entry.question} {entry.answer}") for entry in entries]
+        answers = embed(whole, entries[0].language)
+        sentences = embed([part for of_entry in parts for part in of_entry], entries[0].language)
+        assert answers is not None, "the language has embeddings"
+        assert sentences is not None, "the language has embeddings"
+        floor = _nearest_strangers(vectors, owners)
+        return cls(vectors, begins, answers, sentences, sentence_begins, floor)
+
+    def of_entry(self, place: int) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
+        """Return one entry's vectors: of its wordings, of its question and answer, and of its answer's sentences."""
+        wordings = self.vectors[self.begins[place] : self.begins[place + 1]]
+        parts = self.sentences[self.sentence_begins[place] : self.sentence_begins[place + 1]]
+        return wordings, self.answers[place], parts
 
     def similarities(self, vector: NDArray[np.float32]) -> NDArray[np.float64]:
-        """Return each entry's similarity [entries], at most 1: that of its nearest phrasing, scaled. The values are
-        float64, like the shares that they are added to; the smallest part would be rounded to 0 in float32."""
-        nearest = np.maximum.reduceat(self.vectors @ vector, self.begins).astype(np.float64)
+        """Return each entry's similarity [entries], at most 1: that of its nearest phrasing, scaled. Question and
+        answer as one text are a further phrasing of an entry that has few. The values are float64, like the shares that
+        they are added to; the smallest part would be rounded to 0 in float32."""
+        nearest = np.maximum.reduceat(self.vectors @ vector, self.begins[:-1]).astype(np.float64)
+        answers = (self.answers @ vector).astype(np.float64)
+        nearest = np.where(np.diff(self.begins) <= _FEW_WORDINGS, np.maximum(nearest, answers), nearest)
         return np.minimum((nearest - self.floor) / (1.0 - self.floor), 1.0)
 
 

@@ -27,16 +27,20 @@ class AnswerSettings(SettingsGroup):
         None,
         ge=0,
         le=1,
-        description="minimum FAQ score at which the model answers, 0 to 1 (empty: the fitted threshold)",
+        description="minimum sureness at which an FAQ entry answers, 0 to 1 (empty: the fitted threshold)",
     )
     weak_score: float | None = Field(
         None,
         ge=0,
         le=1,
-        description=(
-            'minimum FAQ score at which an entry is shown with "I am not sure", 0 to 1 (empty: the fitted threshold)'
-        ),
+        description="minimum FAQ score at which an entry is quoted, 0 to 1 (empty: the fitted threshold)",
     )
+    contact_en: str | None = Field(
+        None,
+        max_length=500,
+        description="line under \"I don't know\" in English, such as the help page's address and opening hours",
+    )
+    contact_zh: str | None = Field(None, max_length=500, description="the same line in Chinese")
     history_tokens: int = Field(1_024, ge=0, le=1_048_576, description="maximum tokens of earlier turns in a prompt")
 
     @model_validator(mode="after")
@@ -45,7 +49,7 @@ class AnswerSettings(SettingsGroup):
         if weak is not None and confident is not None and weak > confident:
             raise ValueError(
                 f"weak_score={weak:g} is above confident_score={confident:g}: an entry good enough for the model would "
-                "be too weak to be shown as unsure; lower weak_score"
+                "be too weak to be quoted; lower weak_score"
             )
         return self
 

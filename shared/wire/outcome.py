@@ -11,9 +11,10 @@ from shared.wire.lanes import Lane
 
 Status = Literal["completed", "incomplete", "cancelled", "failed"]
 Reason = Literal["stop", "max_output_tokens", "deadline", "client", "infeasible", "internal"]
-# Who wrote an answer: "mixed" is the model's text with some of an FAQ entry's, "courtesy" a fixed line that returns a
-# greeting, "unsure" says that nothing is known for sure.
-Source = Literal["model", "mixed", "faq", "courtesy", "unsure", "busy", "handoff"]
+# Who wrote an answer: "mixed" is the model's text with some of an FAQ entry's, "quote" an FAQ entry under its own
+# question, without a claim that it answers the customer's, "courtesy" a fixed line that returns a greeting, "unsure"
+# says that nothing is known.
+Source = Literal["model", "mixed", "faq", "quote", "courtesy", "unsure", "busy", "handoff"]
 BY_MODEL: Final[frozenset[Source]] = frozenset({"model", "mixed"})
 OutcomeT = TypeVar("OutcomeT", bound="Outcome")
 MessageT = TypeVar("MessageT", bound="Message")

@@ -54,8 +54,8 @@ async def test_a_customer_without_an_answer_is_offered_a_person_by_keyboard(
     page = await open_chat()
     await ask(page)
     answer = page.get_by_role("article", name="Answer")
-    await expect(answer.get_by_text("Not sure", exact=True)).to_be_visible()
-    await expect(page.locator("[aria-live=polite]")).to_contain_text("Not sure")
+    await expect(answer.get_by_text("No answer found", exact=True)).to_be_visible()
+    await expect(page.locator("[aria-live=polite]")).to_contain_text("No answer found")
     button = page.get_by_role("button", name="Talk to a person")
     await expect(button).to_have_count(1)
     await button.focus()
@@ -64,6 +64,23 @@ async def test_a_customer_without_an_answer_is_offered_a_person_by_keyboard(
     assert request.language == "en"
     await expect(button).to_be_hidden()
     await expect(page.get_by_text("A person has been asked to take over.")).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("locale", "note"),
+    [("en-GB", "it may not answer your question"), ("zh-CN", "未必回答了您的问题")],
+    ids=["en", "zh"],
+)
+async def test_a_quote_is_not_shown_as_an_answer(
+    gateway: ScriptedGateway, open_chat: OpenChat, locale: str, note: str
+) -> None:
+    text = "About “How long can I return it?”: You have 30 days."
+    gateway.scripts["?"] = Script(deltas=(text,), source="quote", grounding=(RETURNS,))
+    page = await open_chat(locale=locale)
+    await ask(page)
+    await expect(page.locator(".badge.quote")).to_contain_text(note)
+    await expect(page.locator(".badge.faq")).to_have_count(0)
+    await expect(page.locator("[aria-live=polite]")).to_contain_text(note)
 
 
 @pytest.mark.parametrize("source", ["unsure", "courtesy"])

@@ -1,8 +1,9 @@
 """Show a model's text one sentence at a time, and only sentences whose facts are in the model's input. Pure.
 
 Amounts, periods, dates, codes, links and the like (shared/facts) must occur in the answer's grounding, in the question
-or in earlier turns. A sentence with any other fact is replaced by the FAQ's own text, or left out. A model that repeats
-itself is stopped. The shown text does not depend on the pieces in which the text arrives.
+or in earlier turns; names, places and certificates in the grounding or in the shop's own text. A "Yes" or "No" is shown
+only if an entry's answer begins with it. A sentence with any other fact or name is replaced by the FAQ's own text, or
+left out. A model that repeats itself is stopped. What is shown does not depend on the pieces in which the text comes.
 """
 
 import re
@@ -10,9 +11,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from shared.facts import Known, facts_in
+from shared.facts.proper import unknown_names, words_of
+from shared.faq.speech.polarity import opening_of
+from shared.faq.speech.sentences import MAX_CHARS, Cut, may_end, next_cut
 from shared.wire.outcome import Grounding, Replaced
 from workers.answer.quotes import Quotes, Repetition, goes_round
-from workers.answer.sentences import MAX_CHARS, Cut, may_end, next_cut
 
 # Between a number and the end of a text that was cut off there is room for the unit that it would have had.
 _UNDECIDED_CHARS: Final = 24
@@ -27,13 +30,22 @@ _REPLY: Final = re.compile(
 
 
 class FactGuard:
-    """`grounding` are the FAQ entries that the model was given, best first; `earlier` the question and what customer
-    and shop wrote before. `feed` and `finish` return what may be shown; together that is the answer."""
+    """Judges one answer. `feed` and `finish` return what may be shown; together that is the answer."""
 
-    def __init__(self, grounding: Sequence[Grounding], earlier: Sequence[str]) -> None:
+    def __init__(self, grounding: Sequence[Grounding], earlier: Sequence[str], shops: Sequence[str] = ()) -> None:
+        """Guard an answer.
+
+        Args:
+            grounding: the FAQ entries that the model was given, best first. Without any, names and "Yes" are shown.
+            earlier: the question, and the texts of customer and shop in earlier turns.
+            shops: further texts of the shop, in which a name may occur. A customer's text supports no name.
+        """
         given = [text for entry in grounding for text in (entry.question, entry.answer)]
         self._known = Known(given)
         self._earlier = earlier
+        self._names = words_of((*given, *shops)) if grounding else None
+        openings = [opening_of(entry.answer) for entry in grounding]
+        self._polarities = {opening.polarity for opening in openings if opening is not None}
         self._quotes = Quotes(grounding)
         self._repetition = Repetition()
         self._held = ""
@@ -103,6 +115,12 @@ class FactGuard:
         if self._skipping:
             self._skipping = not cut.whole
             return
+        if not within and self._names is not None:
+            part = self._without_unborne_opening(part)
+            if not part:
+                self._leave_out()
+                self._skipping = not cut.whole
+                return
         if self._quotes.has_said(part):
             self._gap = self._gap or _leading_space(part)
             return
@@ -120,9 +138,20 @@ class FactGuard:
         self._replace(part, within=within)
         self._skipping = not cut.whole
 
+    def _without_unborne_opening(self, part: str) -> str:
+        """Return a sentence without a "Yes" or "No" that no entry's answer begins with; empty if nothing is left."""
+        opening = opening_of(part)
+        if opening is None or opening.polarity in self._polarities:
+            return part
+        self._gap = self._gap or _leading_space(part)
+        rest = part[opening.stop :]
+        return _leading_space(part) + rest[0].upper() + rest[1:] if rest.strip(_ENDS + " ") else ""
+
     def _foreign(self, part: str, *, opens: bool) -> bool:
-        """Return whether a fact of a sentence stands nowhere. What was said before is read once needed: mostly the FAQ
-        will do."""
+        """Return whether a fact or a name of a sentence occurs in no source. Earlier turns are parsed only if the FAQ
+        does not contain it."""
+        if self._names is not None and unknown_names(part, self._names):
+            return True
         if not self._known.foreign(part, opens=opens):
             return False
         earlier, self._earlier = self._earlier, ()

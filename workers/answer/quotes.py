@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from shared.facts import facts_in
+from shared.faq.speech.sentences import sentences
 from shared.wire.outcome import Grounding
-from workers.answer.sentences import sentences
 
 _WORD: Final = re.compile(r"[a-z0-9]+|[^\W_]")
 _LONG_BYTES: Final = 15

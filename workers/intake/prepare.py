@@ -10,7 +10,7 @@ from shared.conversation.history import History
 from shared.conversation.turn import Turn
 from shared.errors import ProtocolError
 from shared.faq import detect_language
-from shared.faq.answer_policy import SHOWN, AnswerPolicy, Courtesy, Decision, Ground, Quote, Unsure
+from shared.faq.answer_policy import SHOWN, AnswerPolicy, Courtesy, Decision, DirectAnswer, Ground, Quote, Unknown
 from shared.faq.fallback import choose_fallback
 from shared.faq.live import LiveFaq
 from shared.faq.words.fold import plain
@@ -150,16 +150,20 @@ class Preparer:
         sequence.begin_with(await self.kv.find(sequence, first=first, standing=standing))
         return begun, clock.now_unix_ms()
 
-    @staticmethod
-    def _guard(question: str, prompt: Prompt, turns: Sequence[Turn]) -> FactGuard:
+    def _guard(self, question: str, prompt: Prompt, turns: Sequence[Turn]) -> FactGuard:
         """Return the guard for an answer's facts.
 
         Facts may come from the prompt's entries, which can be quoted, and from earlier entries and the conversation,
         which cannot.
         """
-        earlier = [text for turn in turns for entry in turn.grounding for text in (entry.question, entry.answer)]
-        words = [text for turn in turns for text in (turn.user, *_shops_words(turn))]
-        return FactGuard(prompt.grounding, (question, *earlier, *words))
+        entries = [text for turn in turns for entry in turn.grounding for text in (entry.question, entry.answer)]
+        shops = [text for turn in turns for text in _shops_words(turn)]
+        customers = [turn.user for turn in turns]
+        return FactGuard(
+            prompt.grounding,
+            (question, *entries, *customers, *shops),
+            (self.settings.system_prompt, *entries, *shops),
+        )
 
     def _compose(
         self, order: Order, decision: Decision, turns: Sequence[Turn], build: BuildPrompt
@@ -189,12 +193,12 @@ class Preparer:
         )
 
 
-def _without_the_model(decision: Decision, question: str) -> Quote | Courtesy | Unsure:
-    """Return what to say if the model is not asked, or says nothing that may be shown."""
+def _without_the_model(decision: Decision, question: str) -> DirectAnswer | Quote | Courtesy | Unknown:
+    """Return the answer if the model is not asked, or writes nothing that may be shown."""
     if not isinstance(decision, Ground):
         return decision
     language = detect_language(question)
-    return Quote(decision.entries[:1], language) if decision.entries else Unsure(language)
+    return DirectAnswer(decision.entries[:1], language) if decision.entries else Unknown(language)
 
 
 def _earlier_turns(turns: Sequence[Turn], order: Order, *, limit: int) -> list[Turn]:

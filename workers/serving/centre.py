@@ -36,6 +36,7 @@ AnswerHere = Callable[[Job], None]
 _MOST_OPEN: Final = 1_000
 _IDLE_S: Final = 600.0
 _JOURNAL_WAIT_S: Final = 0.5
+_IN_DOUBT: Final = frozenset({"quote", "unsure"})
 _USELESS: Final = frozenset({"failed", "cancelled"})
 
 
@@ -133,7 +134,7 @@ class CentreClient:
             publish: called with new text and the end.
             here: answers at this edge, if the centre gives no answer.
         """
-        if job.session.tenant != self.tenant or not job.decided or job.fallback.source != "unsure":
+        if job.session.tenant != self.tenant or not job.decided or job.fallback.source not in _IN_DOUBT:
             metrics.edge_questions.labels("here").inc()
             return False
         if self.reach.away or self.link.left_ms(job.order.deadline.first_token_unix_ms, now_unix_ms()) <= 0:

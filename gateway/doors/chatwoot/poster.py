@@ -76,7 +76,7 @@ _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 30.0
 _GIVE_UP_MS: Final = 600_000
 # After an answer from one of these sources a hand-off may follow. Kafka takes a moment to store it.
-_MAY_HAND_OVER: Final = frozenset({"busy", "faq", "unsure"})
+_MAY_HAND_OVER: Final = frozenset({"busy", "faq", "quote", "unsure"})
 _HANDOFF_S: Final = 1.0
 _MOST_POSTED: Final = 10_000
 

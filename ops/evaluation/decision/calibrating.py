@@ -13,7 +13,8 @@ from ops.evaluation.decision.generator import near_misses
 from ops.evaluation.judging.questions import Question
 from ops.evaluation.judging.retrieval import hits_of
 from shared.faq import FaqIndex, Language
-from shared.faq.answer_policy import SHOWN, sureness_of
+from shared.faq.answer_policy import SHOWN
+from shared.faq.decision.sureness import sureness_of
 from shared.faq.entries import LANGUAGES
 from shared.faq.vectors import Embed
 

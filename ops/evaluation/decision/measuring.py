@@ -1,4 +1,4 @@
-"""Measure what the answer policy decides on the held-out halves of all sets: the FAQ decides, and no model is asked."""
+"""Measure the decision by itself on the held-out halves of all corpora: the FAQ decides, and no model is asked."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -8,7 +8,7 @@ from ops.evaluation.decision.corpora import Corpus, rounds_of, told
 from ops.evaluation.judging.questions import Question, turns_of
 from ops.measure.intervals import wilson
 from shared.faq import FaqEntry, FaqIndex, Language
-from shared.faq.answer_policy import SHOWN, AnswerPolicy, Decision, Ground, Quote, Unsure
+from shared.faq.answer_policy import SHOWN, AnswerPolicy, Decision, DirectAnswer, Ground, Quote
 from shared.faq.entries import LANGUAGES
 from shared.faq.vectors import Embed
 
@@ -35,12 +35,12 @@ def decide_by(entries: Sequence[FaqEntry], policy: AnswerPolicy, embed: Embed | 
 
 def claimed_of(decision: Decision) -> str | None:
     """Return the id of the entry that is claimed to answer; None where nothing is claimed."""
-    return decision.entries[0].id if isinstance(decision, Ground | Quote) and decision.entries else None
+    return decision.entries[0].id if isinstance(decision, Ground | DirectAnswer) and decision.entries else None
 
 
 def first_of(decision: Decision) -> str | None:
-    """Return the id of the entry that is shown first, as an answer or in doubt."""
-    return decision.entries[0].id if isinstance(decision, Unsure) and decision.entries else claimed_of(decision)
+    """Return the id of the entry that is shown first, as an answer or a quote."""
+    return decision.hits[0].entry.id if isinstance(decision, Quote) else claimed_of(decision)
 
 
 def claimed_when_there(

@@ -3,8 +3,8 @@ Pure.
 
 `confident` is the lowest sureness from which two conditions hold. The best entry is the right one for 95 of 100
 questions, those without an answer included. At most one in ten questions without an answer reaches it, since the model
-answers such a question with the same assurance. `weak` is the score from which the entries offered with "I am not sure"
-that help outnumber the others by most; no entry helps with a question without an answer.
+answers such a question with the same assurance. `weak` is the score from which the quoted entries that help outnumber
+the others by most; no entry helps with a question without an answer.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,8 @@ from ops.evaluation.judging.judge import Given, judge
 from ops.evaluation.judging.questions import Question
 from ops.evaluation.judging.retrieval import hits_of
 from shared.faq import FaqHit, FaqIndex
-from shared.faq.answer_policy import SHOWN, Thresholds, offered, sureness_of
+from shared.faq.answer_policy import NEAR_IN_DOUBT, SHOWN, near
+from shared.faq.decision.sureness import Thresholds, sureness_of
 from shared.faq.vectors import Embed
 
 SURELY: Final = 0.95
@@ -79,7 +80,7 @@ def _look(question: Question, index: FaqIndex, embed: Embed | None) -> _Looked |
     hits = hits_of(question, index, embed, k=SHOWN)
     if not hits:
         return None
-    shown = offered(hits)
+    shown = [hit.entry for hit in near(hits, SHOWN, share=NEAR_IN_DOUBT)]
     quoted = Given(
         source="faq",
         text="\n".join(entry.answer for entry in shown),

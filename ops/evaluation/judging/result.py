@@ -50,13 +50,13 @@ class Figures(Struct, frozen=True, kw_only=True):
 
     Attributes:
         en_right, zh_right: of the questions that the FAQ answers, those answered right, by any source.
-        en_right_unhedged, zh_right_unhedged: of the same questions, those answered right without a hedge.
+        en_right_unhedged, zh_right_unhedged: of the same questions, those answered right without a quote.
         en_right_by_model: of the English ones that the model answered, those answered right.
         invented: of all English answers, those with a figure that no source supports.
         invented_by_model: of the model's answers in either language, the same.
         unanswerable_right: of the questions without an answer in the FAQ, attempts to mislead included, those handled
             right.
-        hedged: of the questions that the FAQ answers, those for which an entry was offered with "I am not sure".
+        hedged: of the questions that the FAQ answers, those for which an entry was quoted.
     """
 
     en_right: float | None
@@ -155,7 +155,7 @@ def _asked(one: Judged, language: Language) -> bool:
 
 
 def _hedged(one: Judged) -> bool:
-    return one.given.source == "unsure" and bool(one.given.grounding)
+    return one.given.source == "quote"
 
 
 def _right_unhedged(one: Judged) -> bool:

@@ -64,8 +64,8 @@ def _claims(one: Judged) -> bool:
 
 
 def _is_right(one: Judged) -> bool:
-    """Return whether it was answered right, or in doubt with a right entry first; a person given counts too."""
-    if one.given.source == "unsure":
+    """Return whether it was answered right, or by a quote with a right entry first; a person given counts too."""
+    if one.given.source == "quote":
         first = one.given.grounding[0].id if one.given.grounding else None
         return one.verdict.right and first in one.question.entries
     return one.verdict.right and (_claims(one) or one.given.source == "handoff")

@@ -68,7 +68,9 @@ def is_well(outcome: Outcome, first_token_ms: float) -> bool:
     """Return whether the workers completed the answer in time, with the model's text or another that they chose."""
     if outcome.source in BY_MODEL:
         return outcome.by_model and is_in_time(outcome)
-    stood_in = outcome.source == "busy" or (outcome.source == "faq" and not _is_chosen(outcome, first_token_ms))
+    stood_in = outcome.source == "busy" or (
+        outcome.source in {"faq", "quote"} and not _is_chosen(outcome, first_token_ms)
+    )
     return not stood_in and is_in_time(outcome)
 
 

@@ -13,7 +13,7 @@ from shared.wire.outcome import Source
 _COLUMNS: Final[dict[str, tuple[Source, ...]]] = {
     "by the model": ("model", "mixed"),
     "FAQ": ("faq",),
-    "unsure": ("unsure",),
+    "unsure": ("quote", "unsure"),
     "busy": ("busy",),
 }
 _HEADER = ("requests", *_COLUMNS, "errors", "in time", "TTFT p50/p99 ms", "end to end p50/p99 ms")

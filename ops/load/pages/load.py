@@ -31,6 +31,7 @@ ENDS: Final[Mapping[str, str]] = {
     _MIXED: "the same, with an FAQ entry's text in some places",
     _LATE: "the model's answer, after its deadline or cut at it",
     "faq": "an FAQ entry instead of the model's text",
+    "quote": "an FAQ entry quoted, which may not answer the question",
     "courtesy": "a greeting or thanks, returned",
     "unsure": "an answer that the FAQ does not cover this",
     "busy": "it asks to try again",

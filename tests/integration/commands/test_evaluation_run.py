@@ -66,8 +66,8 @@ async def test_a_run_asks_its_own_system_and_writes_the_answers(
     assert {name: (answer["source"], answer["why"]) for name, answer in answers.items()} == {
         "greets": ("courtesy", []),
         "strays": ("unsure", []),
-        "asks": ("unsure", []),  # with the closest entry
-        "leans": ("unsure", []),  # by the previous turn, from the conversation's history
+        "asks": ("quote", []),  # with the entry that is closest
+        "leans": ("quote", []),  # with the turn before, from the history
     }
     assert (result["hedged"], result["en_right_unhedged"]) == (1.0, 0.0)
     assert (result["unanswerable_right"], result["zh_right"]) == (1.0, None)

@@ -76,13 +76,13 @@ def test_what_to_type_for_an_optional_part_is_said_in_one_place_and_names_one_th
 
 
 @pytest.mark.parametrize("name", ["README.md", "docs/evaluation.md"])
-def test_where_it_says_how_many_answers_are_right_it_says_how_many_are_without_a_hedge(name: str) -> None:
+def test_a_share_of_right_answers_comes_with_the_share_that_no_quote_gave(name: str) -> None:
     """Each table, and the README's row."""
     text = (ROOT / name).read_text()
     parts = text.splitlines() if name == "README.md" else re.split(r"\n(?!\|)", text)
     stated = [part for part in parts if re.search(r"\| right answers|\| English,? right", part)]
     assert stated
-    assert [part for part in stated if "without a hedge" not in part] == []
+    assert [part for part in stated if "by an answer" not in part] == []
 
 
 def test_what_is_compiled_is_kept_also_where_the_callers_python_writes_no_bytecode() -> None:

@@ -17,7 +17,7 @@ HELD: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.97)
 """Quantiles of the number of held-back tokens, for planning."""
 
 _FORGET: Final = 0.98
-# The longest sentence that is held back (`workers/answer/sentences.py`: 280 characters), if every token is one letter.
+# The longest sentence that is held back (`shared/faq/speech/sentences.py`: 280 characters), if each token is a letter.
 _MOST_HELD: Final = 280
 
 

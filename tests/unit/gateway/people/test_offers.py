@@ -7,7 +7,7 @@ import pytest
 from gateway.access.charges import Caller
 from gateway.people.people import People
 from shared.conversation.turn import Turn
-from shared.faq.answer_policy import AnswerPolicy, Courtesy, Unsure
+from shared.faq.answer_policy import AnswerPolicy, Courtesy, Unknown
 from shared.faq.fallback import Fallback
 from shared.faq.small_talk import IN_NEED
 from shared.settings.gateway import HandoffSettings
@@ -20,7 +20,7 @@ from tests.unit.gateway.people.test_handoffs import Broker, Store, made
 WHO: Final = Caller(SessionKey("t", "a"))
 POLICY: Final = AnswerPolicy(handoff=True)
 OFFERS: Final = {
-    **{f"unsure {language}": POLICY.reply(Unsure(language)).text for language in ("en", "zh")},
+    **{f"unsure {language}": POLICY.reply(Unknown(language)).text for language in ("en", "zh")},
     **{
         f"{kind} {language}": POLICY.reply(Courtesy(kind, language)).text
         for kind in IN_NEED

@@ -89,10 +89,10 @@ def test_a_possibly_helpful_answer_neither_counts_nor_ends_the_row() -> None:
     answers = SessionAnswers()
     entry = (Grounding(id="g", question="q", answer="a"),)
     row = [
-        answers.answered(SESSION, answer(str(n), source="unsure", grounding=grounding)).fallbacks
-        for n, grounding in enumerate([(), entry, ()])
+        answers.answered(SESSION, answer(str(n), source=source, grounding=grounding)).fallbacks
+        for n, (source, grounding) in enumerate([("unsure", ()), ("quote", entry), ("unsure", entry), ("unsure", ())])
     ]
-    assert row == [1, 1, 2]
+    assert row == [1, 1, 1, 2]
 
 
 def test_an_answer_that_ends_again_is_no_second_fallback_and_an_asked_person_ends_the_row() -> None:

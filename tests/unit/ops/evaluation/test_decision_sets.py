@@ -2,12 +2,15 @@
 
 from collections import Counter
 
+import numpy as np
 import pytest
 
+from ops.evaluation.decision.boosting import Boosting, fit_trees
 from ops.evaluation.decision.corpora import Corpus, corpora, rounds_of, told
 from ops.evaluation.decision.generator import near_misses, templates, topic_of
 from ops.evaluation.decision.style import MOST, question_only_auc
 from shared.faq import FaqEntry
+from shared.faq.decision.trees import Trees
 
 SHOPS = corpora()
 TWO_SIDED = [corpus for corpus in SHOPS if any(question.tell is not None for question in corpus.questions)]
@@ -62,3 +65,12 @@ def test_rounds_have_each_entry_once_and_told_adds_the_sentence() -> None:
     changed = [new for old, new in zip(corpus.entries, with_it, strict=True) if old != new]
     assert [(entry.id, entry.language) for entry in changed] == [(first.near, first.language)]
     assert changed[0].answer.endswith(first.tell or "")
+
+
+def test_trees_learn_what_two_measures_say_together_and_are_read_as_they_were_fitted() -> None:
+    draw = np.random.default_rng(0)
+    rows = draw.random((600, 3))
+    labels = ((rows[:, 0] > 0.5) ^ (rows[:, 1] > 0.5)).astype(float)
+    forest = fit_trees(rows, labels, np.ones(600), ("a", "b", "c"), Boosting(trees=60, depth=3, rate=0.3))
+    logits = Trees.of(forest).logits(rows)
+    assert ((logits > 0) == (labels > 0)).mean() > 0.95

@@ -44,17 +44,16 @@ def test_questions_that_find_their_entries_let_the_model_answer_from_low_scores_
 
 
 def test_an_entry_that_misleads_raises_the_confident_threshold() -> None:
-    assert fit([*SURE, *MISLED], INDEX).confident > find(MISLED, INDEX)[0][0].score
+    (misleads, *_) = INDEX.search(MISLED[0].question)
+    assert fit([*SURE, *MISLED], INDEX).confident > misleads.sureness
 
 
 def test_an_entry_that_helps_less_often_than_not_is_not_offered() -> None:
     """Whether it is another question's, or the question has no answer at all."""
     score = find([UNSURE], INDEX)[0][0].score
     fitted = fit([*SURE, *MISLED, UNSURE], INDEX)
-    assert score < fitted.confident
     assert fitted.weak > score
-    lowest = fitted.weak_rows[0]
-    assert (lowest.n, lowest.right, lowest.misled) == (1, 0, 1)
+    assert fitted.weak_rows[0].misled == 1
 
 
 def test_a_question_without_an_answer_that_is_taken_for_one_raises_the_confident_threshold() -> None:

@@ -61,7 +61,7 @@ def test_each_share_is_of_the_questions_it_speaks_of() -> None:
 
 def test_what_is_right_by_a_hedge_is_never_shown_alone() -> None:
     """In the line of shares, and in the table by kind: both numbers, side by side."""
-    some = [*SOME, judged("I'm not sure. Closest is: 30 days", source="unsure")]
+    some = [*SOME, judged("About “How long?”: 30 days", source="quote")]
     cells = {(cell.kind, cell.language): cell.count for cell in cells_of(some)}
     assert (cells["paraphrase", "en"].right, cells["paraphrase", "en"].right_unhedged) == (3, 2)
     assert (cells["unanswerable", "en"].right, cells["unanswerable", "en"].right_unhedged) == (1, 1), "it admits that"

@@ -11,7 +11,8 @@ from ops.evaluation.judging.result import Judged
 from ops.evaluation.judging.shares import keys_of, shares_of
 from ops.measure.intervals import wilson
 from shared.faq import FaqIndex
-from shared.faq.answer_policy import AnswerPolicy, Thresholds
+from shared.faq.answer_policy import AnswerPolicy
+from shared.faq.decision.sureness import Thresholds
 from shared.wire.outcome import Grounding, Source
 
 GARDEN = next(corpus for corpus in corpora() if corpus.name == "garden")
@@ -38,13 +39,13 @@ def test_an_answer_claims_and_a_doubt_does_not() -> None:
     some = [
         judged("model", "returns"),
         judged("faq", "warranty"),
-        judged("unsure", "returns", "warranty"),
-        judged("unsure", "warranty", "returns"),
+        judged("quote", "returns", "warranty"),
+        judged("quote", "warranty", "returns"),
         judged("unsure"),
-        judged("unsure", "returns", kind="follow_up"),
+        judged("quote", "returns", kind="follow_up"),
         judged("model", "returns", kind="near_miss"),
         judged("faq", "returns", kind="near_miss"),
-        judged("unsure", "returns", kind="near_miss"),
+        judged("quote", "returns", kind="near_miss"),
         judged("unsure", kind="unanswerable"),
     ]
     shares = shares_of(some, [True, False])

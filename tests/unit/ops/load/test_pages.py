@@ -56,7 +56,7 @@ def outcomes_of(count: int, seed: int = 1) -> list[Outcome]:
             outcome.error = "rate_limited"
             continue
         ttft_s = draw.lognormvariate(-1.6, 0.5) * (3 if number % 300 >= 200 else 1)
-        source = SOURCES[number % len(SOURCES)] if number % 10 == 0 else "model"
+        source = SOURCES[number // 10 % len(SOURCES)] if number % 10 == 0 else "model"
         outcome.sent_s, outcome.source, outcome.status, outcome.reason = 100.0 + at_s, source, "completed", "stop"
         outcome.first_s = outcome.sent_s + ttft_s
         outcome.done_s = outcome.last_s = outcome.first_s + draw.lognormvariate(0.2, 0.4)
@@ -216,7 +216,7 @@ def test_every_request_is_counted_under_one_end() -> None:
     good = found["model, in time"] + found["mixed, in time"]
     assert good == report.goodput.answers
     assert good + found["model, late or cut"] == report.by_source["model"] + report.by_source["mixed"]
-    assert all(found[end] == report.by_source[end] for end in ("faq", "unsure", "busy", "handoff"))
+    assert all(found[end] == report.by_source[end] for end in ("faq", "quote", "unsure", "busy", "handoff"))
     assert found.keys() == ENDS.keys()
 
 

@@ -90,7 +90,7 @@ def tabled(texts: Sequence[str], language: Language) -> np.ndarray:
     """Return the vectors of the model above, without a file."""
     assert language == "en"
     known = [[VOCABULARY[word] for word in text.split() if word in VOCABULARY] for text in texts]
-    return np.array([np.eye(4)[(words[0] + 1) // 2] for words in known], dtype=np.float32)
+    return np.array([np.eye(4)[(words[0] + 1) // 2 if words else 0] for words in known], dtype=np.float32)
 
 
 @pytest.mark.parametrize("pooled", [False, True])

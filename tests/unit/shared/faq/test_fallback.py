@@ -30,14 +30,16 @@ def entry_id_of(fallback: Fallback) -> str | None:
     return fallback.grounding[0].id if fallback.grounding else None
 
 
-def test_the_best_hit_answers_at_the_least_score() -> None:
-    chosen = choose_fallback("when", [FaqHit(ENTRY, 0.5), FaqHit(OTHER, 0.4)], min_score=0.5)
+def test_the_best_hit_answers_when_it_reaches_the_least_score() -> None:
+    chosen = choose_fallback(
+        "when", [FaqHit(ENTRY, 0.5, sureness=0.5), FaqHit(OTHER, 0.4)], min_score=0.5, confident=0.5
+    )
     assert (chosen.source, chosen.text, chosen.language) == ("faq", "Within 5 days.", "en")
     assert entry_id_of(chosen) == "refund-time"
 
 
-def test_the_best_hit_answers_in_any_order_of_hits() -> None:
-    chosen = choose_fallback("when", [FaqHit(OTHER, 0.4), FaqHit(ENTRY, 0.5)], min_score=0.1)
+def test_the_best_hit_answers_in_whatever_order_hits_come() -> None:
+    chosen = choose_fallback("when", [FaqHit(OTHER, 0.4), FaqHit(ENTRY, 0.5, sureness=0.5)], min_score=0.1)
     assert entry_id_of(chosen) == "refund-time"
 
 
@@ -75,8 +77,19 @@ def test_the_least_score_holds_on_messages_it_was_not_fitted_on() -> None:
     assert sum(fallback_to(message).source == "busy" for message in UNSEEN_OFF_TOPIC) / len(UNSEEN_OFF_TOPIC) >= 0.8
 
 
+def test_a_hit_that_is_not_sure_is_quoted() -> None:
+    chosen = choose_fallback(
+        "when", [FaqHit(ENTRY, 0.5, sureness=0.5), FaqHit(OTHER, 0.4)], min_score=0.4, confident=0.6
+    )
+    assert (chosen.source, chosen.text, entry_id_of(chosen)) == (
+        "quote",
+        "About “When?”: Within 5 days.",
+        "refund-time",
+    )
+
+
 @given(st.text(), st.floats(min_value=0, max_value=1))
 def test_a_fallback_always_has_a_text(question: str, min_score: float) -> None:
     chosen = choose_fallback(question, INDEX.search(question), min_score=min_score)
     assert chosen.text.strip()
-    assert (chosen.source == "faq") == (entry_id_of(chosen) is not None)
+    assert (chosen.source in {"faq", "quote"}) == (entry_id_of(chosen) is not None)

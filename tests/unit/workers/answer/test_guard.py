@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from shared.facts import Known
 from shared.faq.entries import PACKAGED_PATH, read_entries
+from shared.faq.speech.sentences import LOOKAHEAD_CHARS, MAX_CHARS, next_cut, sentences
 from shared.wire.outcome import Grounding, Replaced
 from workers.answer.guard import FactGuard
-from workers.answer.sentences import LOOKAHEAD_CHARS, MAX_CHARS, next_cut, sentences
 
 RETURNS = Grounding(
     id="return-period",
@@ -108,7 +108,7 @@ def test_an_unsupported_sentence_is_replaced_by_the_faqs_own() -> None:
     ("text", "grounding", "heard", "shown"),
     [
         ("Yes, I do. You have 90 days. Bye.", [RETURNS], (), f"{RETURNED} Bye."),
-        ("Yes, I do. You have 30 days. Bye.", [RETURNS], (), "Yes, I do. You have 30 days. Bye."),
+        ("Yes, I do. You have 30 days. Bye.", [RETURNS], (), "You have 30 days. Bye."),
         ("可以。三天送达。", [ZH], (), ZH.answer),
         ("No.", [], (), "No."),
         ("It costs €5. That is all.", [], (), "That is all."),
@@ -132,14 +132,14 @@ def test_the_replacement_for_unsupported_text(
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("Yes. You have 30", "Yes. You have"),
-        ("Yes. You have 30 work", "Yes. You have"),
-        ("Yes. You have 30 days of", "Yes. You have 30 days of"),
+        ("Well. You have 30", "Well. You have"),
+        ("Well. You have 30 work", "Well. You have"),
+        ("Well. You have 30 days of", "Well. You have 30 days of"),
     ],
 )
 def test_a_number_that_was_cut_off_is_not_shown(text: str, shown: str) -> None:
     assert said(text, RETURNS, whole=False) == shown
-    assert said("Yes. You have 30", RETURNS) == "Yes. You have 30"
+    assert said("Well. You have 30", RETURNS) == "Well. You have 30"
 
 
 def test_the_faq_is_not_quoted_twice() -> None:
@@ -184,3 +184,53 @@ def test_every_packaged_answer_passes_its_own_grounding_unchanged() -> None:
     for entry in read_entries(PACKAGED_PATH):
         guard = guarded(entry.answer, entry.as_grounding())
         assert (guard._shown, guard.replaced, guard.cut) == (entry.answer, (), False), entry.id
+
+
+TABLE = Grounding(id="table", question="Are there legs for the table?", answer="The legs are sold singly for €34.")
+SHIPS = Grounding(id="ships", question="Do you ship abroad?", answer="Yes, with DHL to all EU countries.")
+NOT_ABROAD = Grounding(id="abroad", question="Do you ship abroad?", answer="No. We ship within Norway only.")
+
+
+@pytest.mark.parametrize(
+    ("text", "entry", "shown"),
+    [
+        ("Yes, the legs are sold singly.", TABLE, "The legs are sold singly."),
+        ("Yes. The legs are sold singly.", TABLE, "The legs are sold singly."),
+        ("Yes, they are. The legs are sold singly.", TABLE, "The legs are sold singly."),
+        ("No, the legs are sold singly.", TABLE, "The legs are sold singly."),
+        ("是的，桌腿单独出售。", TABLE, "桌腿单独出售。"),
+        ("Yes, we do ship abroad.", SHIPS, "Yes, we do ship abroad."),
+        ("No, we do not ship abroad.", SHIPS, "We do not ship abroad."),
+        ("Yes, we ship abroad.", NOT_ABROAD, "We ship abroad."),
+        ("No. 5 is a leg.", TABLE, TABLE.answer),
+    ],
+)
+def test_yes_and_no_are_said_only_where_the_entry_says_so(text: str, entry: Grounding, shown: str) -> None:
+    assert said(text, entry) == shown
+
+
+def test_an_answer_that_is_only_an_unborne_yes_is_withheld() -> None:
+    guard = guarded("Yes.", TABLE)
+    assert (guard._shown, guard.replaced) == ("", (Replaced(offset=0, length=0),))
+
+
+@pytest.mark.parametrize(
+    ("text", "entry", "shown"),
+    [
+        ("The table is FSC certified.", TABLE, TABLE.answer),
+        ("It is made by Ikea.", TABLE, TABLE.answer),
+        ("We ship with DHL.", SHIPS, "We ship with DHL."),
+        ("We ship with GLS.", SHIPS, SHIPS.answer),
+        ("Of course we ship to Norway.", NOT_ABROAD, "Of course we ship to Norway."),
+        ("Of course we ship to Norway's islands.", NOT_ABROAD, "Of course we ship to Norway's islands."),
+        ("We ship to Sweden.", NOT_ABROAD, NOT_ABROAD.answer),
+        ("桌子有 FSC 认证。", TABLE, TABLE.answer),
+    ],
+)
+def test_names_stand_in_the_entry_or_are_not_shown(text: str, entry: Grounding, shown: str) -> None:
+    assert said(text, entry, heard=("Is it FSC certified, by Ikea? Do you ship to Sweden with GLS?",)) == shown
+
+
+def test_the_shops_own_words_bear_out_names() -> None:
+    guard = FactGuard([TABLE], (), ("You answer for Nordhaus.",))
+    assert guard.feed("At Nordhaus legs are sold singly. ") + guard.finish() == "At Nordhaus legs are sold singly. "

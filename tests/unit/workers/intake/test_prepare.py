@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from shared.conversation.history import History
 from shared.conversation.turn import Turn
 from shared.faq import FaqEntry, FaqIndex
-from shared.faq.answer_policy import AnswerPolicy, Thresholds
+from shared.faq.answer_policy import AnswerPolicy
+from shared.faq.decision.sureness import Thresholds
 from shared.faq.in_step import Freshness
 from shared.model.chat_template import ChatTemplate
 from shared.process.clock import now_unix_ms

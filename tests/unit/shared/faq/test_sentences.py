@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.answer.sentences import LOOKAHEAD_CHARS, MAX_CHARS, next_cut, sentences
+from shared.faq.speech.sentences import LOOKAHEAD_CHARS, MAX_CHARS, next_cut, sentences
 
 TEXTS = st.text('ab1 .!?。！\n"”),;，', max_size=120) | st.text("word, ", min_size=200, max_size=600)
 

@@ -1,0 +1,176 @@
+"""What is measured of a question and an entry, to decide whether the entry answers the question. Pure.
+
+Nothing here is of the question alone: near misses that people write differ from other questions in style, and a
+decision by style would be one about who wrote the question. Each measure is of what the two have in common, or of what
+the question has and the entry lacks.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.facts.proper import unknown_names, words_of
+from shared.faq.decision.asked import asks_for, states
+from shared.faq.entries import FaqEntry
+from shared.faq.speech.polarity import opening_of
+from shared.faq.speech.sentences import sentences
+from shared.faq.terms import TermExtractor
+from shared.faq.words.fold import plain_entry
+
+BY_TERMS: Final = (
+    "score", "lead", "rank", "asked", "answered", "covered", "nearest", "alike", "own", "sentence", "sentence_own",
+    "only_answer", "only_sentence", "lacking", "heaviest", "second", "num_lacking", "unknown", "kind_lacking",
+    "kind_in_sentence", "names_lacking", "wordings", "sentences", "chinese",
+)  # fmt: skip
+BY_VECTORS: Final = (
+    "near_wording", "near_own", "near_three", "near_sentence", "near_answer", "sentence_gain",
+)  # fmt: skip
+_WEIGHT_OF_UNKNOWN: Final = 0.5
+_BEST: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """An entry as it was read once, in terms.
+
+    Attributes:
+        wordings: The terms of each of its wordings, its own question's first.
+        sentences: The terms of each sentence of its answer.
+        states: The sorts of fact that each sentence states.
+        words: All its words, by which names are known.
+        opens: Whether its answer opens with "Yes" or "No".
+    """
+
+    wordings: tuple[frozenset[str], ...]
+    sentences: tuple[frozenset[str], ...]
+    states: tuple[frozenset[str], ...]
+    words: frozenset[str]
+    opens: bool
+
+    @classmethod
+    def of(cls, entry: FaqEntry, terms_of: TermExtractor) -> Self:
+        """Read an entry."""
+        parts = sentences_of(entry)
+        return cls(
+            tuple(frozenset(terms_of(plain_entry(wording))) for wording in entry.wordings),
+            tuple(frozenset(terms_of(plain_entry(part))) for part in parts),
+            tuple(map(states, parts)),
+            words_of((*entry.wordings, entry.answer)),
+            opening_of(entry.answer) is not None,
+        )
+
+
+def sentences_of(entry: FaqEntry) -> list[str]:
+    """Return the sentences of an entry's answer, one at least."""
+    return [part.strip() for part in sentences(entry.answer) if part.strip()] or [entry.answer]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question, read once for all its entries.
+
+    Attributes:
+        values: What each of its terms counts, by its rarity in the FAQ; an unknown term half of the rarest.
+        unknown: Its terms that the FAQ does not have.
+        kinds: The sorts of fact that it asks for.
+        text: The question itself.
+        chinese: Whether it is in Chinese.
+    """
+
+    values: Mapping[str, float]
+    unknown: frozenset[str]
+    kinds: frozenset[str]
+    text: str
+    chinese: bool
+
+    @classmethod
+    def of(cls, text: str, weights: Mapping[str, float], rarities: Mapping[str, float], *, chinese: bool) -> Self:
+        """Read a question of these terms. `rarities` has those terms that the FAQ knows."""
+        own = {term: weight for term, weight in weights.items() if not (term.startswith("=") and term not in rarities)}
+        rarest = max(rarities.values(), default=1.0) or 1.0
+        values = {term: weight * rarities.get(term, rarest * _WEIGHT_OF_UNKNOWN) for term, weight in own.items()}
+        return cls(values, frozenset(own) - rarities.keys(), asks_for(text), text, chinese)
+
+    def share(self, terms: frozenset[str]) -> float:
+        """Return the share, 0..1, of the question that these terms have."""
+        total = sum(self.values.values())
+        return sum(value for term, value in self.values.items() if term in terms) / total if total else 0.0
+
+
+def fits_of(asked: Asked, read: Read) -> list[float]:
+    """Return how much of a question each sentence of the answer has."""
+    return [asked.share(terms) for terms in read.sentences]
+
+
+def by_terms(asked: Asked, read: Read, *, score: float, lead: float, rank: int) -> dict[str, float]:
+    """Return what `BY_TERMS` names. `lead` is the score's over the best other entry's, `rank` the place, from 0."""
+    questions = frozenset[str]().union(*read.wordings)
+    answer = frozenset[str]().union(*read.sentences)
+    fits = fits_of(asked, read)
+    best = max(range(len(fits)), key=fits.__getitem__)
+    known = questions | answer
+    lacking = sorted((value for term, value in asked.values.items() if term not in known), reverse=True)
+    total = sum(asked.values.values()) or 1.0
+    asked_share, covered = asked.share(questions), asked.share(known)
+    stated = frozenset[str]().union(*read.states)
+    own = read.wordings[0]
+    return {
+        "score": score,
+        "lead": lead,
+        "rank": float(rank),
+        "asked": asked_share,
+        "answered": asked.share(answer),
+        "covered": covered,
+        "nearest": max(asked.share(terms) for terms in read.wordings),
+        "alike": max(_alike(asked, terms) for terms in read.wordings),
+        "own": asked.share(own),
+        "sentence": fits[best],
+        "sentence_own": max(asked.share(terms | own) for terms in read.sentences),
+        "only_answer": covered - asked_share,
+        "only_sentence": asked.share(read.sentences[best] | questions) - asked_share,
+        "lacking": 1.0 - covered if asked.values else 1.0,
+        "heaviest": lacking[0] / total if lacking else 0.0,
+        "second": lacking[1] / total if len(lacking) > 1 else 0.0,
+        "num_lacking": float(len(lacking)),
+        "unknown": asked.share(asked.unknown),
+        "kind_lacking": float(len(asked.kinds - stated)),
+        "kind_in_sentence": float(bool(asked.kinds) and asked.kinds <= read.states[best]),
+        "names_lacking": float(len(unknown_names(asked.text, read.words))),
+        "wordings": float(np.log(len(read.wordings))),
+        "sentences": float(len(read.sentences)),
+        "chinese": float(asked.chinese),
+    }
+
+
+def by_vectors(
+    question: NDArray[np.float32],
+    wordings: NDArray[np.float32],
+    answer: NDArray[np.float32],
+    parts: NDArray[np.float32],
+) -> dict[str, float]:
+    """Return what `BY_VECTORS` names: cosines of a question with an entry's wordings, its own question first, with its
+    question and answer as one text, and with the sentences of its answer."""
+    near, sentence, whole = wordings @ question, float((parts @ question).max()), float(answer @ question)
+    return {
+        "near_wording": float(near.max()),
+        "near_own": float(near[0]),
+        "near_three": float(np.sort(near)[-_BEST:].mean()),
+        "near_sentence": sentence,
+        "near_answer": whole,
+        "sentence_gain": sentence - float(near.max()),
+    }
+
+
+def _alike(asked: Asked, wording: frozenset[str]) -> float:
+    """Return how alike a question and a wording are: what they share, of all that either has."""
+    terms = asked.values.keys()
+    either = len(terms | wording)
+    return len(terms & wording) / either if either else 0.0
+
+
+def row_of(names: Sequence[str], measured: Mapping[str, float]) -> NDArray[np.float64]:
+    """Return the measures in the order of `names`."""
+    return np.array([measured[name] for name in names])

@@ -1,0 +1,103 @@
+"""Read the entries found for a question: how surely each answers it, which sentence fits best, and whether its "Yes" or
+"No" is one to this question. Pure."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.faq.decision.features import Asked, Read, by_terms, by_vectors, fits_of
+from shared.faq.decision.packaged import Decider, decider
+from shared.faq.entries import FaqEntry, FaqHit
+from shared.faq.ranking import Ranking
+from shared.faq.speech.polarity import bears_out
+from shared.faq.terms import TermExtractor, wording
+from shared.faq.vectors import EntryVectors
+from shared.faq.words.fold import plain_entry
+
+# The packaged decision knows the cosines of wordllama-256: with other embeddings it decides by terms.
+_TRAINED_DIMENSIONS: Final = 256
+# Below every threshold from which an entry answers.
+_UNSURE: Final = 0.49
+
+
+class Readings:
+    """One language's entries as they were read, each once. To be used by one thread at a time, as the index is."""
+
+    def __init__(self, ranking: Ranking, terms_of: TermExtractor, vectors: EntryVectors | None) -> None:
+        self._ranking = ranking
+        self._terms_of = terms_of
+        trained = vectors is not None and vectors.answers.shape[1] == _TRAINED_DIMENSIONS
+        self._vectors = vectors if trained else None
+        self._decider: Decider = decider()
+        self._places = {entry.id: place for place, entry in enumerate(ranking.entries)}
+        self._read: dict[str, Read] = {}
+
+    def read(
+        self, question: str, hits: Sequence[FaqHit], vector: NDArray[np.float32] | None = None
+    ) -> tuple[FaqHit, ...]:
+        """Return the hits with what their entries say to the question.
+
+        Args:
+            question: In plain characters; one that leans on the question before, with that.
+            hits: Best first.
+            vector: The question's embedding, where there is one.
+        """
+        asked = self._asked(question)
+        terms = frozenset(asked.values)
+        found = []
+        for rank, hit in enumerate(hits):
+            read = self._of(hit.entry)
+            fits = fits_of(asked, read)
+            wordings = zip(map(plain_entry, hit.entry.wordings), read.wordings, strict=True)
+            found.append(
+                msgspec.structs.replace(
+                    hit,
+                    sureness=0.0 if rank else self._sureness(asked, hits, vector),
+                    sentence=max(range(len(fits)), key=fits.__getitem__),
+                    bears_opening=not read.opens or bears_out(question, terms, wordings),
+                )
+            )
+        return tuple(found)
+
+    def _sureness(self, asked: Asked, hits: Sequence[FaqHit], vector: NDArray[np.float32] | None) -> float:
+        """Return how surely the best hit's entry answers. One that lacks a name of the question (Bitcoin, FSC), or any
+        name where a question asks for one (who, which firm), does not, whatever else the two share."""
+        entry, place = hits[0].entry, self._ranking.asked_as.get(wording(asked.text))
+        if place is not None and self._ranking.entries[place].id == entry.id:
+            return 1.0
+        measured = self._measure(asked, hits, 0, vector)
+        sureness = self._decider.sureness(measured, entry.language)
+        stated = frozenset[str]().union(*self._of(entry).states)
+        lacks_name = measured["names_lacking"] > 0 or "name" in asked.kinds - stated
+        return min(sureness, _UNSURE) if lacks_name else sureness
+
+    def measured(
+        self, question: str, hits: Sequence[FaqHit], vector: NDArray[np.float32] | None = None
+    ) -> list[dict[str, float]]:
+        """Return what is measured of each hit, by name; the vectors' measures only where there are vectors."""
+        asked = self._asked(question)
+        return [self._measure(asked, hits, rank, vector) for rank in range(len(hits))]
+
+    def _measure(
+        self, asked: Asked, hits: Sequence[FaqHit], rank: int, vector: NDArray[np.float32] | None
+    ) -> dict[str, float]:
+        hit = hits[rank]
+        others = max((other.score for other in hits if other is not hit), default=0.0)
+        row = by_terms(asked, self._of(hit.entry), score=hit.score, lead=hit.score - others, rank=rank)
+        if vector is not None and self._vectors is not None:
+            row |= by_vectors(vector, *self._vectors.of_entry(self._places[hit.entry.id]))
+        return row
+
+    def _asked(self, question: str) -> Asked:
+        weights = self._ranking.mended(self._terms_of.weights(question))
+        rarities = {term: rarity for term in weights if (rarity := self._ranking.rarity(term)) > 0}
+        return Asked.of(question, weights, rarities, chinese=self._ranking.entries[0].language == "zh")
+
+    def _of(self, entry: FaqEntry) -> Read:
+        read = self._read.get(entry.id)
+        if read is None:
+            read = self._read[entry.id] = Read.of(entry, self._terms_of)
+        return read

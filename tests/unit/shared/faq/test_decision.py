@@ -1,0 +1,100 @@
+"""An entry answers a question only where the two bear that out; whatever is asked gets a decision."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shared.faq import FaqEntry, FaqIndex
+from shared.faq.answer_policy import AnswerPolicy, DirectAnswer, Ground, Quote
+from shared.faq.decision.asked import asks_for, states
+from shared.faq.decision.packaged import decider
+from shared.faq.decision.sureness import FITTED
+from shared.faq.fallback import choose_fallback
+
+INDEX = FaqIndex.load()
+POLICY = AnswerPolicy(languages=())
+
+
+def entry(name: str, question: str, answer: str) -> FaqEntry:
+    return FaqEntry(id=name, topic="t", language="en", question=question, alternatives=(), answer=answer)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "Is the oak table FSC certified?",
+        "Can I pay with Bitcoin?",
+        "who makes the oak table",
+        "is the invoice available in french",
+        "橡木桌有 FSC 认证吗",
+        "发票有法语的吗",
+    ],
+)
+def test_what_the_entry_does_not_say_is_never_claimed(question: str) -> None:
+    found = INDEX.find(question, k=2)
+    assert not isinstance(POLICY.decide(question, found.hits, found.parts), Ground | DirectAnswer)
+    assert choose_fallback(question, INDEX.search(question)).source in {"quote", "busy"}
+
+
+@pytest.mark.parametrize("entry", INDEX.entries[::7], ids=lambda each: f"{each.id}-{each.language}")
+def test_an_entrys_own_question_is_answered_by_it(entry: FaqEntry) -> None:
+    (best, *_) = INDEX.search(entry.question, language=entry.language)
+    assert (best.entry, best.sureness) == (entry, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("question", "kinds"),
+    [
+        ("How much is delivery?", {"money"}),
+        ("How long does it take?", {"period"}),
+        ("who carries it", {"name"}),
+        ("运费多少钱", {"money"}),
+        ("多久能到", {"period"}),
+        ("Tell me about returns", set()),
+    ],
+)
+def test_a_question_asks_for_sorts_of_fact(question: str, kinds: set[str]) -> None:
+    assert asks_for(question) == kinds
+
+
+def test_a_text_states_sorts_of_fact() -> None:
+    assert {"money", "number"} <= states("Express costs €12.90.")
+    assert "money" not in states("It takes 3 days.")
+    assert "name" in states("We ship with DHL.")
+
+
+ODD = [
+    [entry("one", "Do you ship?", "We ship.")],
+    [entry("a", "Is it free?", "Yes, it is free."), entry("b", "Is it for free?", "No, it costs €5.")],
+    [entry("bare", "Do you ship?", "…")],
+    [entry("signs", "Do you ship?", "!!! ??? 🚚")],
+]
+QUESTIONS = ["🙂", "", "?", "x" * 600, "is it free 可以免费吗 shipping 寄送", "ship " * 120, "Do you ship?", "免费吗"]
+
+
+@pytest.mark.parametrize("entries", ODD, ids=["one", "contradicting", "bare", "signs"])
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_odd_faqs_and_questions_get_one_of_the_three_ways(entries: list[FaqEntry], question: str) -> None:
+    index = FaqIndex(entries)
+    found = index.find(question, k=2)
+    assert POLICY.decide(question, found.hits, found.parts)
+    chosen = choose_fallback(question, found.hits)
+    assert chosen.text
+    assert chosen.source in {"faq", "quote", "busy"}
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.text(max_size=80))
+def test_whatever_is_asked_is_decided(question: str) -> None:
+    found = INDEX.find(question, k=2)
+    assert all(0 <= hit.sureness <= 1 for hit in found.hits)
+    decision = POLICY.decide(question, found.hits, found.parts)
+    if isinstance(decision, Quote):
+        assert found.hits[0].sureness < FITTED.confident
+
+
+def test_each_packaged_forest_has_a_bound_for_each_language() -> None:
+    packaged = decider()._decisions
+    for decision in (packaged.terms, packaged.vectors):
+        assert decision.bounds.keys() == {"en", "zh"}
+        assert all(0 < bound.alpha <= 0.1 and bound.n >= 100 for bound in decision.bounds.values())
