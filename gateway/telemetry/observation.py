@@ -10,7 +10,7 @@ from gateway.telemetry.attainment import attainment
 from shared.faq import detect_language
 from shared.wire.lanes import CHAMPION, Lane
 from shared.wire.messages import Observation, Rating
-from shared.wire.outcome import BY_MODEL, Response
+from shared.wire.outcome import BY_MODEL, CLAIM_NOTHING, Response
 
 OBSERVED: Final[frozenset[Lane]] = frozenset({"canary", "control"})
 
@@ -49,7 +49,7 @@ def observation_of(entry: Entry, response: Response, unix_ms: int, *, moved: boo
         moved=moved,
         failed=failed,
         missed=missed,
-        unsure=own and response.source == "unsure",
+        unsure=own and response.source in CLAIM_NOTHING,
         ttft_ms=response.timings.ttft_ms if own and not answer.stood_in else None,
         answered_by=response.revision or "",
         censored=not (own or failed or missed or handed_over),

@@ -23,7 +23,7 @@ from shared.wire.messages import (
     ResponseDelta,
     ResponseDone,
 )
-from shared.wire.outcome import Response, Source
+from shared.wire.outcome import CLAIM_NOTHING, Response, Source
 
 _SOURCES: dict[Source, str] = {
     "model": "AI answer",
@@ -151,11 +151,7 @@ async def _answer(client: AsyncReplyline, question: str, console: Console) -> st
                 answered = event.response.id
                 console.print()
                 _print_caption(event.response, console)
-                if (
-                    event.response.source in {"quote", "unsure"}
-                    and client.session is not None
-                    and client.session.handoff
-                ):
+                if event.response.source in CLAIM_NOTHING and client.session is not None and client.session.handoff:
                     console.print("/person asks for a person", style="dim", markup=False)
     except Refused as refused:
         console.print(str(refused), style="red", markup=False)

@@ -14,7 +14,7 @@ _HAN: Final = re.compile(r"[\u3400-\u9fff]")
 _POSSESSIVE: Final = re.compile(r"['’]s?\Z")
 _LEAST: Final = 2
 _MOST_CAPITALS: Final = 2  # words: "FSC?" and "GOTS CERTIFIED" are names, a whole question in capitals is none
-# Words with a capital that name nothing that could be wrong; days and months are facts of their own.
+# Words with a capital that name nothing that could be wrong; days and months are another kind of fact.
 _COMMON_TEXT: Final = """
 i i'm i'll i've i'd ok okay faq pdf url id pin sms tv pc usb wifi mr mrs ms dr monday tuesday wednesday thursday friday
 saturday sunday january february march april may june july august september october november december mon tue wed thu
@@ -24,8 +24,8 @@ _COMMON: Final = frozenset(_COMMON_TEXT.split())
 
 
 def proper_names(text: str) -> list[str]:
-    """Return a text's names in lower case, in their order; none of a text written all in capitals, which cannot show
-    them. Codes with digits are facts of another kind."""
+    """Return a text's names in lower case, in their order; none of a text written all in capitals, in which names
+    cannot be recognised. Codes with digits are facts of another kind."""
     chinese = _HAN.search(text) is not None
     if not chinese and text.isupper() and len(_WORD.findall(text)) > _MOST_CAPITALS:
         return []
@@ -43,7 +43,7 @@ def proper_names(text: str) -> list[str]:
 
 
 def words_of(texts: Iterable[str]) -> frozenset[str]:
-    """Return the words that bear names out: all words of the texts in lower case, also without an ending "s"."""
+    """Return the words that names are checked against: all of the texts in lower case, also without a last "s"."""
     words = {_POSSESSIVE.sub("", match[0]).lower() for text in texts for match in _WORD.finditer(text)}
     words |= {part for word in words for part in re.split(r"['’&.-]", word)}
     return frozenset(words | {word.removesuffix("s") for word in words})

@@ -16,6 +16,8 @@ Reason = Literal["stop", "max_output_tokens", "deadline", "client", "infeasible"
 # says that nothing is known.
 Source = Literal["model", "mixed", "faq", "quote", "courtesy", "unsure", "busy", "handoff"]
 BY_MODEL: Final[frozenset[Source]] = frozenset({"model", "mixed"})
+CLAIM_NOTHING: Final[frozenset[Source]] = frozenset({"quote", "unsure"})
+"""No answer to the question is claimed."""
 OutcomeT = TypeVar("OutcomeT", bound="Outcome")
 MessageT = TypeVar("MessageT", bound="Message")
 

@@ -21,7 +21,7 @@ from shared.process.tasks import Tasks
 from shared.telemetry import metrics
 from shared.telemetry.faults import contained, task_failed
 from shared.telemetry.logs import get_logger
-from shared.wire.outcome import Outcome
+from shared.wire.outcome import CLAIM_NOTHING, Outcome
 from shared.wire.session_key import SessionKey
 from workers.edge.link_time import ANSWER_MS, LinkTime
 from workers.request.job import Job
@@ -36,7 +36,6 @@ AnswerHere = Callable[[Job], None]
 _MOST_OPEN: Final = 1_000
 _IDLE_S: Final = 600.0
 _JOURNAL_WAIT_S: Final = 0.5
-_IN_DOUBT: Final = frozenset({"quote", "unsure"})
 _USELESS: Final = frozenset({"failed", "cancelled"})
 
 
@@ -134,7 +133,7 @@ class CentreClient:
             publish: called with new text and the end.
             here: answers at this edge, if the centre gives no answer.
         """
-        if job.session.tenant != self.tenant or not job.decided or job.fallback.source not in _IN_DOUBT:
+        if job.session.tenant != self.tenant or not job.decided or job.fallback.source not in CLAIM_NOTHING:
             metrics.edge_questions.labels("here").inc()
             return False
         if self.reach.away or self.link.left_ms(job.order.deadline.first_token_unix_ms, now_unix_ms()) <= 0:

@@ -19,6 +19,7 @@ from shared.telemetry.logs import get_logger
 from shared.wire.codec import msgpack_encode
 from shared.wire.lanes import SHADOW
 from shared.wire.messages import Observation, ReplyDelta, ReplyDone
+from shared.wire.outcome import CLAIM_NOTHING
 from shared.wire.requests import Target
 from shared.wire.topics import BROADCAST_PARTITION, TopicNames
 from workers.answer.comparison import Compared
@@ -101,7 +102,7 @@ class Shadow:
             bucket=job.bucket,
             failed=failed,
             missed=missed,
-            unsure=done.source == "unsure",
+            unsure=done.source in CLAIM_NOTHING,
             ttft_ms=None if shown is None else shown - sequence.arrived_unix_ms,
             compared=told,
         )

@@ -20,7 +20,7 @@ from shared.settings import Settings
 from shared.wire.fields import MAX_TURNS
 from shared.wire.lanes import SHADOW
 from shared.wire.messages import Observation, ResponseCreate, Said, Turns
-from shared.wire.outcome import Response
+from shared.wire.outcome import CLAIM_NOTHING, Response
 from shared.wire.session_key import SessionKey
 from shared.wire.shadow import LiveAnswer
 from workers.answer.comparison import Compared
@@ -109,7 +109,7 @@ def observed(
         unix_ms=round(one.at_ms),
         bucket=one.bucket,
         failed=answer.status == "failed",
-        unsure=answer.source == "unsure",
+        unsure=answer.source in CLAIM_NOTHING,
         ttft_ms=answer.timings.ttft_ms,
         compared=comparison if live.output_text and answer.output_text else None,
     )

@@ -9,7 +9,7 @@ from ops.measure.quantiles import Quantiles
 from ops.measure.runner import Cell, show
 from shared.wire.outcome import Source
 
-# "mixed" counts as an answer by the model, "unsure" does not.
+# "mixed" counts as an answer by the model; "quote" claims as little as "unsure".
 _COLUMNS: Final[dict[str, tuple[Source, ...]]] = {
     "by the model": ("model", "mixed"),
     "FAQ": ("faq",),

@@ -1,6 +1,6 @@
-"""What sort of fact a question asks for, and which sorts a text states: an amount, a period, a time, a number, a name.
+"""Find the kinds of fact (an amount, a period, a time, a number, a name) that a question asks for or a text states.
 
-A question of how long something takes is not answered by an entry without a period, whatever words the two share.
+An entry without a period does not answer "how long does it take?", even if the two share all their words.
 """
 
 import re
@@ -44,11 +44,11 @@ _STATED: Final = {
 
 
 def asks_for(question: str) -> frozenset[str]:
-    """Return the sorts of fact that a question asks for."""
+    """Return the kinds of fact that a question asks for."""
     return frozenset(kind for kind, pattern in _ASKS_FOR.items() if pattern.search(question))
 
 
 def states(text: str) -> frozenset[str]:
-    """Return the sorts of fact that a text states."""
+    """Return the kinds of fact that a text states."""
     stated = {kind for kind, pattern in _STATED.items() if pattern.search(text)}
     return frozenset(stated | {"name"} if proper_names(text) else stated)

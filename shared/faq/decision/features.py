@@ -1,8 +1,8 @@
-"""What is measured of a question and an entry, to decide whether the entry answers the question. Pure.
+"""Measure a question against an entry, to decide whether the entry answers it. Pure.
 
-Nothing here is of the question alone: near misses that people write differ from other questions in style, and a
-decision by style would be one about who wrote the question. Each measure is of what the two have in common, or of what
-the question has and the entry lacks.
+No measure is of the question alone: near misses that people write differ in style from other questions, and such a
+measure would recognise their author. Each measure is of terms that both have, or that the question has and the entry
+lacks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,13 +34,13 @@ _BEST: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """An entry as it was read once, in terms.
+    """The terms of an entry.
 
     Attributes:
         wordings: The terms of each of its wordings, its own question's first.
         sentences: The terms of each sentence of its answer.
-        states: The sorts of fact that each sentence states.
-        words: All its words, by which names are known.
+        states: The kinds of fact that each sentence states.
+        words: All its words; a name in a question is checked against them.
         opens: Whether its answer opens with "Yes" or "No".
     """
 
@@ -70,12 +70,12 @@ def sentences_of(entry: FaqEntry) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A question, read once for all its entries.
+    """The terms of a question, computed once and compared with several entries.
 
     Attributes:
-        values: What each of its terms counts, by its rarity in the FAQ; an unknown term half of the rarest.
+        values: The weight of each term, by its rarity in the FAQ; an unknown term has half of the rarest one's.
         unknown: Its terms that the FAQ does not have.
-        kinds: The sorts of fact that it asks for.
+        kinds: The kinds of fact that it asks for.
         text: The question itself.
         chinese: Whether it is in Chinese.
     """
@@ -88,25 +88,33 @@ class Asked:
 
     @classmethod
     def of(cls, text: str, weights: Mapping[str, float], rarities: Mapping[str, float], *, chinese: bool) -> Self:
-        """Read a question of these terms. `rarities` has those terms that the FAQ knows."""
+        """Return a question of these terms. `rarities` has the terms that the FAQ knows."""
         own = {term: weight for term, weight in weights.items() if not (term.startswith("=") and term not in rarities)}
         rarest = max(rarities.values(), default=1.0) or 1.0
         values = {term: weight * rarities.get(term, rarest * _WEIGHT_OF_UNKNOWN) for term, weight in own.items()}
         return cls(values, frozenset(own) - rarities.keys(), asks_for(text), text, chinese)
 
     def share(self, terms: frozenset[str]) -> float:
-        """Return the share, 0..1, of the question that these terms have."""
+        """Return the share, 0..1, of the question's weight that these terms have."""
         total = sum(self.values.values())
         return sum(value for term, value in self.values.items() if term in terms) / total if total else 0.0
 
 
 def fits_of(asked: Asked, read: Read) -> list[float]:
-    """Return how much of a question each sentence of the answer has."""
+    """Return for each sentence of the answer its share, 0..1, of the question's weight."""
     return [asked.share(terms) for terms in read.sentences]
 
 
 def by_terms(asked: Asked, read: Read, *, score: float, lead: float, rank: int) -> dict[str, float]:
-    """Return what `BY_TERMS` names. `lead` is the score's over the best other entry's, `rank` the place, from 0."""
+    """Return the measures of `BY_TERMS`.
+
+    Args:
+        asked: The question.
+        read: The entry.
+        score: The entry's score, 0..1.
+        lead: Its score minus the best other entry's.
+        rank: Its place in the search, from 0.
+    """
     questions = frozenset[str]().union(*read.wordings)
     answer = frozenset[str]().union(*read.sentences)
     fits = fits_of(asked, read)
@@ -151,8 +159,14 @@ def by_vectors(
     answer: NDArray[np.float32],
     parts: NDArray[np.float32],
 ) -> dict[str, float]:
-    """Return what `BY_VECTORS` names: cosines of a question with an entry's wordings, its own question first, with its
-    question and answer as one text, and with the sentences of its answer."""
+    """Return the measures of `BY_VECTORS`: cosines of a question and the parts of an entry.
+
+    Args:
+        question: [dimensions].
+        wordings: [wordings, dimensions], the entry's own question first.
+        answer: [dimensions], of its question and answer as one text.
+        parts: [sentences, dimensions].
+    """
     near, sentence, whole = wordings @ question, float((parts @ question).max()), float(answer @ question)
     return {
         "near_wording": float(near.max()),
@@ -165,7 +179,7 @@ def by_vectors(
 
 
 def _alike(asked: Asked, wording: frozenset[str]) -> float:
-    """Return how alike a question and a wording are: what they share, of all that either has."""
+    """Return the Jaccard index of the terms of a question and a wording."""
     terms = asked.values.keys()
     either = len(terms | wording)
     return len(terms & wording) / either if either else 0.0

@@ -1,5 +1,7 @@
-"""The packaged decision: boosted trees for a question with an embedding, and others for one without. Pure but for the
-file, which `python -m ops.evaluation.decision` writes."""
+"""Load and evaluate the packaged decision: one forest for questions with an embedding, one for those without.
+
+`python -m ops.evaluation.decision` writes its file.
+"""
 
 import math
 from collections.abc import Mapping
@@ -38,7 +40,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Decisions(msgspec.Struct, frozen=True, kw_only=True):
-    """Both decisions, as their file has them: for a question with an embedding, and for one without."""
+    """The file's two decisions: for a question with an embedding, and for one without."""
 
     terms: Decision
     vectors: Decision

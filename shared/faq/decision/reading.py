@@ -1,5 +1,5 @@
-"""Read the entries found for a question: how surely each answers it, which sentence fits best, and whether its "Yes" or
-"No" is one to this question. Pure."""
+"""Compare the entries found with the question: how surely each answers it, which sentence fits best, and whether its
+"Yes" or "No" answers this question. Pure."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -24,7 +24,7 @@ _UNSURE: Final = 0.49
 
 
 class Readings:
-    """One language's entries as they were read, each once. To be used by one thread at a time, as the index is."""
+    """The terms of one language's entries, each read at its first use. Not thread-safe, like the index."""
 
     def __init__(self, ranking: Ranking, terms_of: TermExtractor, vectors: EntryVectors | None) -> None:
         self._ranking = ranking
@@ -38,12 +38,12 @@ class Readings:
     def read(
         self, question: str, hits: Sequence[FaqHit], vector: NDArray[np.float32] | None = None
     ) -> tuple[FaqHit, ...]:
-        """Return the hits with what their entries say to the question.
+        """Return the hits with `sureness`, `sentence` and `bears_opening` set.
 
         Args:
-            question: In plain characters; one that leans on the question before, with that.
+            question: In plain characters; a follow-up together with the question before.
             hits: Best first.
-            vector: The question's embedding, where there is one.
+            vector: The question's embedding, [dimensions], if one was computed.
         """
         asked = self._asked(question)
         terms = frozenset(asked.values)
@@ -63,8 +63,8 @@ class Readings:
         return tuple(found)
 
     def _sureness(self, asked: Asked, hits: Sequence[FaqHit], vector: NDArray[np.float32] | None) -> float:
-        """Return how surely the best hit's entry answers. One that lacks a name of the question (Bitcoin, FSC), or any
-        name where a question asks for one (who, which firm), does not, whatever else the two share."""
+        """Return how surely the best hit's entry answers: below every threshold if it lacks a name of the question
+        (Bitcoin, FSC), or has no name and the question asks for one (who, which firm)."""
         entry, place = hits[0].entry, self._ranking.asked_as.get(wording(asked.text))
         if place is not None and self._ranking.entries[place].id == entry.id:
             return 1.0
@@ -77,7 +77,7 @@ class Readings:
     def measured(
         self, question: str, hits: Sequence[FaqHit], vector: NDArray[np.float32] | None = None
     ) -> list[dict[str, float]]:
-        """Return what is measured of each hit, by name; the vectors' measures only where there are vectors."""
+        """Return the measures of each hit by name, those of `BY_VECTORS` only if there are vectors."""
         asked = self._asked(question)
         return [self._measure(asked, hits, rank, vector) for rank in range(len(hits))]
 

@@ -1,4 +1,4 @@
-"""How surely the best entry answers a question, and the thresholds for that. Pure."""
+"""The thresholds from which an entry answers or is quoted. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from shared.faq.entries import FaqHit
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """When an entry is shown, and how.
+    """From which sureness an entry answers, and from which score it is quoted.
 
     Attributes:
         confident: Sureness, 0..1, from which the best entry answers.
@@ -21,7 +21,7 @@ class Thresholds:
 
 
 # A sureness of 0.5 is the packaged decision's own bound (docs/answers.md). The weak score was fitted on wordings of dev
-# entries that were kept out of the index: docs/evaluation.md.
+# entries that were left out of the index: docs/evaluation.md.
 FITTED: Final = Thresholds(confident=0.5, weak=0.15)
 
 

@@ -1,7 +1,7 @@
-"""Boosted trees as plain numbers: a small file, read and evaluated without any library of models. Pure.
+"""Evaluate boosted trees from a small file of numbers, without a machine-learning library. Pure.
 
-Each tree is complete, of one depth for all: node i has the children 2i + 1 and 2i + 2, and asks whether a measure is
-above a threshold. The sum of the leaves' values is a logit (J. Friedman, "Greedy Function Approximation", 2001).
+Each tree is complete, of one depth for all: node i has the children 2i + 1 and 2i + 2, and compares a measure with a
+threshold. The sum of the leaves' values is a logit (J. Friedman, "Greedy Function Approximation", 2001).
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 
 class Forest(msgspec.Struct, frozen=True, kw_only=True):
-    """The numbers of a forest, as its file has them.
+    """A forest in the form of its file.
 
     Attributes:
         names: The measures, in the order of their numbers.
@@ -32,7 +32,7 @@ class Forest(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Trees:
-    """A forest that is ready to be asked: [trees, nodes] and [trees, leaves]."""
+    """A forest as arrays: `features` and `thresholds` [trees, nodes], `leaves` [trees, leaves]."""
 
     names: tuple[str, ...]
     base: float

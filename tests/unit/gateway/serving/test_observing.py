@@ -1,6 +1,6 @@
 """Each answer of a rollout is evidence: once, without text, and a success only of the version that gave it."""
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from msgspec import msgpack
@@ -14,7 +14,7 @@ from shared.process.clock import now_unix_ms
 from shared.versions.state import Rule
 from shared.versions.state import State as Versions
 from shared.wire.messages import Feedback, HandoffRequest, Observation, ResponseCreate, SessionStart
-from shared.wire.outcome import Timings
+from shared.wire.outcome import Source, Timings
 from tests.support.builders.gateway import answer, make_entry, report
 from tests.support.fakes.gateways import MINUTE_MS, TOPICS, Edge, done, quiet
 
@@ -45,6 +45,13 @@ def test_an_answer_is_judged_by_its_promise_source_and_end() -> None:
     assert judged(source="unsure", revision=None) == (False, False, True, 100.0)
     assert judged(status="failed", reason="internal") == (True, True, False, 100.0)
     assert judged(source="faq", stood_in=True, lane=None, revision=None) == (False, True, False, None)
+
+
+@pytest.mark.parametrize("source", get_args(Source))
+def test_an_answer_that_claims_nothing_counts_as_unsure(source: Source) -> None:
+    seen = ended(source=source)
+    assert seen is not None
+    assert seen.unsure == (source in {"quote", "unsure"})
 
 
 OTHERS = [

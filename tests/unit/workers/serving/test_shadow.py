@@ -1,7 +1,7 @@
 """A shadow's answer is compared with the live one and goes nowhere else: to no reader, no history, no dead letter."""
 
 import asyncio
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -12,7 +12,9 @@ from shared.process.clock import now_unix_ms
 from shared.telemetry import metrics
 from shared.wire.codec import decode_observation
 from shared.wire.messages import Observation
+from shared.wire.outcome import Source
 from shared.wire.shadow import LiveAnswer
+from tests.support.builders.wire import done
 from tests.support.builders.worker import REVISION, SHORT, TOPIC, TOPICS, Bench
 from tests.support.fakes.gateway_services import FakeProducer
 from tests.support.fakes.gateways import quiet
@@ -64,6 +66,14 @@ async def test_an_answer_that_comes_too_late_is_compared_with_nothing() -> None:
     await quiet()
     [seen] = observed(producer)
     assert (seen.missed, seen.compared, seen.ttft_ms) == (True, None, None)
+
+
+@pytest.mark.parametrize("source", get_args(Source))
+def test_an_answer_that_claims_nothing_counts_as_unsure(source: Source) -> None:
+    shadow = Shadow(producer=FakeProducer(), topics=TOPICS, encode=lambda _: Tokenizer.byte_level().encode_text)
+    job = Bench(shadow=shadow).accept(0, answered=LIVE)
+    seen = shadow.observe(job, done(source=source), now_unix_ms())
+    assert seen.unsure == (source in {"quote", "unsure"})
 
 
 @pytest.mark.parametrize("erased", [True, False])

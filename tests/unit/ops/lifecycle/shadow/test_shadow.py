@@ -1,7 +1,7 @@
 """A version's shadow answers are reported in figures; a recording is asked of two models with the same words before."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from rich.console import Console
@@ -12,7 +12,7 @@ from ops.load.recording.file import Header, RecordedRequest, RecordingWriter
 from shared.errors import SettingsError
 from shared.settings import Settings
 from shared.wire.messages import Observation, Said
-from shared.wire.outcome import Replaced, Timings
+from shared.wire.outcome import Replaced, Source, Timings
 from shared.wire.shadow import Comparison
 from tests.support.builders.gateway import answer
 
@@ -81,6 +81,13 @@ def test_two_answers_are_compared_as_a_shadows() -> None:
     assert (told.live_unfounded, told.unfounded, told.total_ms) == (0, 2, 22.0)
     silent = observed(asked("a", "Hm?"), live, answer("own", ""), lambda text: list(text.encode()))
     assert silent.compared is None
+
+
+@pytest.mark.parametrize("source", get_args(Source))
+def test_an_answer_that_claims_nothing_counts_as_unsure(source: Source) -> None:
+    one, live, own = asked("a", "Hm?"), answer("live", "Hello."), answer("own", "Hello.", source=source)
+    made = observed(one, live, own, lambda text: list(text.encode()))
+    assert made.unsure == (source in {"quote", "unsure"})
 
 
 async def test_a_recording_without_texts_is_refused(tmp_path: Path) -> None:
