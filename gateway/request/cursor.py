@@ -2,7 +2,7 @@
 
 Any gateway that has the key can resume a client from its cursor. A cursor is base64url of MessagePack and a keyed
 BLAKE2b (16 bytes) of tenant, session and content. It lists the open answers, how much of each the client has, and where
-Kafka stores the rest (docs/decisions/0014-the-reply-topic-is-the-log.md).
+Kafka stores the rest (docs/decisions/0014-answers-resume-from-the-reply-topic.md).
 """
 
 import hashlib

@@ -2,7 +2,7 @@
 
 A record that kills its process would kill one process after another. So its deliveries are counted, and the count
 outlives the process: it is stored in the metadata of the partition's committed offset
-(docs/decisions/0025-a-record-is-delivered-four-times.md).
+(docs/decisions/0025-a-record-is-tried-four-times.md).
 
 First deliveries are not counted one by one. A partition is marked as `held` before its first record is processed; a
 reader that later finds this mark knows that the reader before it died, and assumes one delivery for every record that
