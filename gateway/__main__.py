@@ -33,6 +33,7 @@ from gateway.session.recall import Recall
 from gateway.telemetry.trace_spans import spans_of
 from gateway.telemetry.tracer import Tracer
 from shared.errors import SettingsError
+from shared.faq.answer_policy import AnswerPolicy
 from shared.faq.live import LiveFaq
 from shared.kafka import await_layout
 from shared.model.tokenizer import Tokenizer, open_tokenizer
@@ -141,6 +142,9 @@ class GatewayProcess:
             limits=AdmissionLimits.of(settings),
             token_count=self._token_count,
             faq=self._faq,
+            policy=AnswerPolicy.of(
+                settings.answers, languages=(), most=settings.worker.grounding_entries, handoff=settings.handoff.enabled
+            ),
             history=redis.history,
             publisher=publisher,
             admission_gate=self._admission_gate,

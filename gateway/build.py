@@ -44,6 +44,7 @@ from shared.conversation.handoff_store import HandoffStore
 from shared.conversation.history import History
 from shared.conversation.places import Places
 from shared.conversation.session_value import SessionValue
+from shared.faq.answer_policy import AnswerPolicy
 from shared.faq.live import LiveFaq
 from shared.kafka import Copies, KafkaWatch, LogReader, PartitionReader, Producer
 from shared.process.tasks import Tasks
@@ -164,6 +165,7 @@ class Serving:
     limits: AdmissionLimits
     token_count: TokenCount
     faq: LiveFaq
+    policy: AnswerPolicy
     history: History
     publisher: RequestPublisher
     admission_gate: AdmissionGate
@@ -188,6 +190,7 @@ class Serving:
             admission_gate=self.admission_gate,
             recall=self.recall,
             faq=self.faq,
+            policy=self.policy,
             history=self.history,
             beside=self._beside,
             on_end=self._on_end(),

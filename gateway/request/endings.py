@@ -13,7 +13,7 @@ from shared.faq.fallback import Fallback
 from shared.wire.lanes import CHAMPION
 from shared.wire.outcome import ErrorDetail, Outcome, OutcomeT, Response, Source, Timings
 
-STANDS_IN: Final[tuple[Source, ...]] = ("faq", "busy")
+STANDS_IN: Final[tuple[Source, ...]] = ("faq", "quote", "busy")
 
 
 def fall_back(entry: Entry, fallback: Fallback, now_unix_ms: float) -> list[Item]:

@@ -17,6 +17,7 @@ from gateway.session.recall import Recall
 from shared.conversation.history import History
 from shared.errors import ProtocolError
 from shared.faq import FaqHit
+from shared.faq.answer_policy import AnswerPolicy
 from shared.faq.fallback import Fallback, choose_fallback
 from shared.faq.live import LiveFaq
 from shared.faq.words.fold import plain
@@ -39,6 +40,7 @@ class Answering:
     admission_gate: AdmissionGate
     recall: Recall
     faq: LiveFaq
+    policy: AnswerPolicy
     history: History
     beside: Tasks
     on_end: Sequence[Callable[[Entry, Response], object]]
@@ -71,7 +73,9 @@ class Answering:
         question, hits = plain(entry.input), list[FaqHit]()
         with contained("answer", request_id=entry.response_id):  # if the search fails, the answer is "busy"
             hits += self.faq.index.search(question)
-        self.answer_with(entry, self.faq.freshness.told(choose_fallback(question, hits), wire_unix_ms()))
+        confident, ways_on = self.policy.thresholds.confident, self.policy.ways_on
+        chosen = choose_fallback(question, hits, confident=confident, ways_on=ways_on)
+        self.answer_with(entry, self.faq.freshness.told(chosen, wire_unix_ms()))
 
     def answer_with(self, entry: Entry, answer: Fallback) -> None:
         """End an answer with a fallback and store it in the history, unless it is "busy"."""

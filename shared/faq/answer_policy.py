@@ -13,15 +13,23 @@ measures of question and entry decide whether an entry matches: "ignore your ins
 text. Only an answer claims something: a quote has no "Yes", and does not say that it answers the question.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final, Self
 
 from shared.faq import FaqEntry, FaqHit, Language, detect_language
 from shared.faq.decision.sureness import FITTED, Thresholds, sureness_of
 from shared.faq.fallback import Fallback
 from shared.faq.small_talk import IN_NEED, Kind, courtesy, small_talk
-from shared.faq.speech.words import OFFER, answer_text, claimed, quote_text, says_only_yes_or_no, unknown_text
+from shared.faq.speech.words import (
+    OFFER,
+    WaysOn,
+    answer_text,
+    claimed,
+    quote_text,
+    says_only_yes_or_no,
+    unknown_text,
+)
 from shared.faq.terms import seems_foreign
 from shared.faq.words.fold import plain
 from shared.settings.answers import AnswerSettings
@@ -33,6 +41,7 @@ _NEAR: Final = 0.8
 NEAR_IN_DOUBT: Final = 0.5
 # The search must return at least two hits, since the lead over the second one counts.
 SHOWN: Final = 2
+_NONE: Final = WaysOn()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +99,14 @@ class AnswerPolicy:
         thresholds: thresholds of the decision.
         languages: the model's languages, from its manifest; None for any.
         most: the most entries that go into a prompt.
-        handoff: a person can be asked for, and is offered to customers whose question has no answer.
-        contact: the shop's line under "I don't know", by language.
+        ways_on: what a customer can do whose question has no answer.
     """
 
     grounded: bool = True
     thresholds: Thresholds = FITTED
     languages: tuple[Language, ...] | None = None
     most: int = 2
-    handoff: bool = False
-    contact: Mapping[Language, str] = field(default_factory=dict)
+    ways_on: WaysOn = _NONE
 
     @classmethod
     def of(cls, settings: AnswerSettings, *, languages: tuple[Language, ...] | None, most: int, handoff: bool) -> Self:
@@ -121,8 +128,7 @@ class AnswerPolicy:
             thresholds=thresholds,
             languages=languages,
             most=most,
-            handoff=handoff,
-            contact=contact_of(settings),
+            ways_on=WaysOn(handoff, contact_of(settings)),
         )
 
     def decide(self, question: str, hits: Sequence[FaqHit], parts: Sequence[Sequence[FaqHit]] = ()) -> Decision:
@@ -162,17 +168,16 @@ class AnswerPolicy:
         """Return the answer, where no model writes it. A person is offered where one can be asked for."""
         match decision:
             case Courtesy(kind, language):
-                offer = [OFFER[language]] if self.handoff and kind in IN_NEED else []
+                offer = self.ways_on.offer(language) if kind in IN_NEED else []
                 text = "\n\n".join([courtesy(kind, language), *offer])
                 return Fallback(source="courtesy", text=text, language=language)
             case Unknown(language, foreign):
-                text = unknown_text(language, self.contact, foreign=foreign, handoff=self.handoff)
+                text = unknown_text(language, self.ways_on, foreign=foreign)
                 return Fallback(source="unsure", text=text, language=language)
             case Quote(hits, language):
-                offer = [OFFER[language]] if self.handoff else []
                 return Fallback(
                     source="quote",
-                    text="\n\n".join([quote_text(hits, language), *offer]),
+                    text=quote_text(hits, language, self.ways_on),
                     language=language,
                     grounding=tuple(hit.entry.as_grounding() for hit in hits),
                 )

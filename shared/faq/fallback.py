@@ -1,4 +1,4 @@
-"""Answer where the model comes too late: by an FAQ entry, by a quote of one, or "busy, please try again". Pure."""
+"""Answer where the model comes too late: by an FAQ entry, a quote of one, or "please try again". Pure."""
 
 from collections.abc import Sequence
 from typing import Final, Literal
@@ -7,7 +7,7 @@ import msgspec
 
 from shared.faq import FaqHit, Language, detect_language
 from shared.faq.decision.sureness import FITTED, sureness_of
-from shared.faq.speech.words import claimed, quote_text, says_only_yes_or_no
+from shared.faq.speech.words import WaysOn, busy_text, claimed, quote_text, says_only_yes_or_no
 from shared.wire.outcome import Grounding
 
 # Fitted on the questions of tests/support/samples/faq_questions.py, as about the highest that still answers nine shop
@@ -16,11 +16,7 @@ from shared.wire.outcome import Grounding
 # whose question the FAQ could have answered.
 DEFAULT_MIN_SCORE: Final = 0.4
 
-_BUSY: Final[dict[Language, str]] = {
-    "en": "Sorry, we are very busy right now. Please ask me again in a moment.",
-    "zh": "抱歉，现在咨询的人较多。请稍后再试一次。",
-}
-BUSY: Final = frozenset(_BUSY.values())
+_NONE: Final = WaysOn()
 
 
 class Fallback(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +36,7 @@ def choose_fallback(
     *,
     min_score: float = DEFAULT_MIN_SCORE,
     confident: float = FITTED.confident,
+    ways_on: WaysOn = _NONE,
 ) -> Fallback:
     """Return the FAQ's answer, which replaces the model's.
 
@@ -48,15 +45,16 @@ def choose_fallback(
         hits: the entries found for it.
         min_score: the least score of an entry that is shown; below it the answer is "busy".
         confident: the least sureness of an entry that answers; below it the entry is quoted.
+        ways_on: what the customer can do where no entry answers.
     """
     language = detect_language(question)
     ranked = sorted(hits, key=lambda hit: -hit.score)
     if not ranked or ranked[0].score < min_score:
-        return Fallback(source="busy", text=_BUSY[language], language=language)
+        return Fallback(source="busy", text=busy_text(language, ways_on), language=language)
     best = ranked[0]
     silent = not best.bears_opening and says_only_yes_or_no(best.entry)
     if sureness_of(ranked) < confident or silent:
-        text, grounding = quote_text([best], language), best.entry.as_grounding()
+        text, grounding = quote_text([best], language, ways_on), best.entry.as_grounding()
         return Fallback(source="quote", text=text, language=best.entry.language, grounding=(grounding,))
     entry = claimed(best)
     return Fallback(source="faq", text=entry.answer, language=entry.language, grounding=(entry.as_grounding(),))

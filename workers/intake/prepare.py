@@ -84,7 +84,13 @@ class Preparer:
         decided = composed is None
         prompt = composed or Prompt(ids=[], shared_tokens=0)
         instead = freshness.told(self.policy.reply(_without_the_model(decision, asked)), wire_now)
-        nearest = choose_fallback(asked, found.hits, min_score=self.min_score)
+        nearest = choose_fallback(
+            asked,
+            found.hits,
+            min_score=self.min_score,
+            confident=self.policy.thresholds.confident,
+            ways_on=self.policy.ways_on,
+        )
         sequence = self._sequence(order, bucket, prompt, now_unix_ms, held=self.guarded and not decided)
         return Job(
             order=order,

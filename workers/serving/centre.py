@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from shared.client import AnswerEvent, AsyncReplyline, ResponseCreate, ResponseDelta, ResponseDone
 from shared.client.telling import ConnectFailed
 from shared.errors import ReplylineError
-from shared.faq.fallback import BUSY
+from shared.faq.speech.words import says_busy
 from shared.process.clock import monotonic_s, now_unix_ms
 from shared.process.tasks import Tasks
 from shared.telemetry import metrics
@@ -84,7 +84,7 @@ class _CentreQuestion:
         return bool(self.text)
 
     def _grow(self, new: str) -> None:
-        if not self.text and new in BUSY:
+        if not self.text and says_busy(new):
             raise NoAnswer("the centre is busy")
         if new:
             self.text += new

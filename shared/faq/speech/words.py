@@ -9,6 +9,7 @@ Pure. What a shop's FAQ says is shown in one of three ways:
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -36,12 +37,38 @@ OFFER: Final[dict[Language, str]] = {
     "en": "A person can help you: just say that you would like to talk to one.",
     "zh": "人工客服可以帮您：直接说“转人工客服”即可。",
 }
+_BUSY: Final[dict[Language, str]] = {
+    "en": "Sorry, we are very busy right now. Please ask me again in a moment.",
+    "zh": "抱歉，现在咨询的人较多。请稍后再试一次。",
+}
 # A sentence that opens so refers to the one before it, and is not shown without that.
 _REFERS: Final = re.compile(
     r"\s*(?:it|its|they|their|this|that|these|those|he|she|there|then|but|and|or|so|also|otherwise|instead|both|else"
     r"|after that|in that case)\b|\s*(?:它|其|这|那|他|她|但|而|也|还|否则|另外|此外|然后|则|均|都|并)",
     re.IGNORECASE,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class WaysOn:
+    """What a customer can do where no answer is claimed.
+
+    Attributes:
+        handoff: A person can be asked for.
+        contact: The shop's own line by language: the help page's address, opening hours.
+    """
+
+    handoff: bool = False
+    contact: Mapping[Language, str] = field(default_factory=dict)
+
+    def offer(self, language: Language) -> list[str]:
+        """Return the offer of a person; nothing if none can be asked for."""
+        return [OFFER[language]] if self.handoff else []
+
+    def lines(self, language: Language) -> list[str]:
+        """Return the shop's own line and the offer of a person."""
+        line = self.contact.get(language)
+        return [*([line] if line else []), *self.offer(language)]
 
 
 def claimed(hit: FaqHit) -> FaqEntry:
@@ -63,29 +90,37 @@ def answer_text(entries: Sequence[FaqEntry], language: Language) -> str:
     return "\n\n".join([*lines, *(entry.answer for entry in entries)])
 
 
-def quote_text(hits: Sequence[FaqHit], language: Language) -> str:
-    """Return what the entries say about their own questions, without a claim that this answers the customer's."""
-    return "\n\n".join(
+def quote_text(hits: Sequence[FaqHit], language: Language, ways_on: WaysOn) -> str:
+    """Return what the entries say about their own questions, without a claim that this answers the customer's, and the
+    offer of a person."""
+    quoted = [
         _ABOUT[language].format(question=hit.entry.question, answer=_fitting_first(hit.entry.answer, hit.sentence))
         for hit in hits
-    )
+    ]
+    return "\n\n".join([*quoted, *ways_on.offer(language)])
 
 
-def unknown_text(language: Language, contact: Mapping[Language, str], *, foreign: bool, handoff: bool) -> str:
+def unknown_text(language: Language, ways_on: WaysOn, *, foreign: bool) -> str:
     """Return that nothing is known, and what the customer can do.
 
     Args:
         language: The question's.
-        contact: The shop's own line by language: the help page's address, opening hours.
-        foreign: Whether the question seems to be in a language that the FAQ does not speak.
-        handoff: Whether a person can be asked for.
+        ways_on: What the customer can do.
+        foreign: Whether the question seems to be in a language that the FAQ does not have.
     """
-    lines = [_FOREIGN if foreign else _UNKNOWN[language]]
-    if line := contact.get(language):
-        lines.append(line)
-    elif not handoff and not foreign:
-        lines.append(_OTHER_WORDS[language])
-    return "\n\n".join([*lines, *([OFFER[language]] if handoff else [])])
+    if foreign:
+        return "\n\n".join([_FOREIGN, *ways_on.lines(language)])
+    return "\n\n".join([_UNKNOWN[language], *(ways_on.lines(language) or [_OTHER_WORDS[language]])])
+
+
+def busy_text(language: Language, ways_on: WaysOn) -> str:
+    """Return that there is no time for an answer, and what the customer can do."""
+    return "\n\n".join([_BUSY[language], *ways_on.lines(language)])
+
+
+def says_busy(text: str) -> bool:
+    """Return whether a text is that of `busy_text`."""
+    return text.startswith(tuple(_BUSY.values()))
 
 
 def _fitting_first(answer: str, place: int) -> str:

@@ -29,7 +29,9 @@ from gateway.session.protocol import Session
 from gateway.session.rate_limits import RateLimits
 from gateway.session.recall import Recall
 from gateway.telemetry.tracer import Tracer
+from shared.faq.answer_policy import AnswerPolicy
 from shared.faq.live import LiveFaq
+from shared.faq.speech.words import WaysOn
 from shared.model.tokenizer import Tokenizer
 from shared.process.clock import now_unix_ms
 from shared.settings import Settings
@@ -211,6 +213,7 @@ class Edge:
             limits=limits,
             token_count=TokenCount(Tokenizer.byte_level(), 1_000),
             faq=shipped_faq(),
+            policy=AnswerPolicy(languages=(), ways_on=WaysOn(handoff=self.people)),
             publisher=publisher,
             admission_gate=admission_gate,
             claims=claims,

@@ -8,8 +8,9 @@ from gateway.access.charges import Caller
 from gateway.people.people import People
 from shared.conversation.turn import Turn
 from shared.faq.answer_policy import AnswerPolicy, Courtesy, Unknown
-from shared.faq.fallback import Fallback
+from shared.faq.fallback import Fallback, choose_fallback
 from shared.faq.small_talk import IN_NEED
+from shared.faq.speech.words import WaysOn
 from shared.settings.gateway import HandoffSettings
 from shared.wire.messages import Language, Said
 from shared.wire.session_key import SessionKey
@@ -18,7 +19,7 @@ from tests.support.fakes.gateway_services import FakeHistory, FakeQuotas
 from tests.unit.gateway.people.test_handoffs import Broker, Store, made
 
 WHO: Final = Caller(SessionKey("t", "a"))
-POLICY: Final = AnswerPolicy(handoff=True)
+POLICY: Final = AnswerPolicy(ways_on=WaysOn(handoff=True))
 OFFERS: Final = {
     **{f"unsure {language}": POLICY.reply(Unknown(language)).text for language in ("en", "zh")},
     **{
@@ -26,6 +27,7 @@ OFFERS: Final = {
         for kind in IN_NEED
         for language in ("en", "zh")
     },
+    **{f"busy {asked}": choose_fallback(asked, (), ways_on=POLICY.ways_on).text for asked in ("Why?", "为什么")},
 }
 ACCEPTED: Final = (
     *("yes", "Yes please!", "please do", "ok", "OK.", "sure", "yeah sure", "that would be great", "yes, thanks"),

@@ -9,7 +9,6 @@ from gateway.request.answer import _FLOWS_MS, AnswerState
 from gateway.request.entry import RequestTrace
 from gateway.request.outbox import Opened, Shown
 from shared.conversation.turn import Turn
-from shared.faq.fallback import Fallback
 from shared.tracing.context import TraceContext
 from shared.wire.messages import ReplyDone
 from shared.wire.outcome import ErrorDetail, Reason, Replaced, Response, Status, Timings
@@ -142,10 +141,10 @@ def test_a_gateways_entry_is_a_fallback_and_a_workers_is_its_answer(table: Reque
         entry = waiting(table)
         table.finish(entry, done("Within 5 days.", source="faq", origin=origin), 2)
         assert entry.answer.stood_in == stood_in
-    for fallback, stood_in in ((FAQ, True), (Fallback(source="handoff", text="Somebody comes.", language="en"), False)):
+    for source, stood_in in (("faq", True), ("quote", True), ("busy", True), ("handoff", False)):
         entry = waiting(table)
-        table.fall_back(entry, fallback, 2)
-        assert entry.answer.stood_in == stood_in
+        table.fall_back(entry, structs.replace(FAQ, source=source), 2)
+        assert entry.answer.stood_in == stood_in, source
 
 
 def test_an_end_that_arrives_during_the_count_confirms_the_answer_itself(table: Requests) -> None:

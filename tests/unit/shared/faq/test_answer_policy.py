@@ -18,6 +18,7 @@ from shared.faq.answer_policy import (
 )
 from shared.faq.decision.sureness import FITTED, Thresholds, sureness_of
 from shared.faq.fallback import choose_fallback
+from shared.faq.speech.words import WaysOn
 from shared.settings.answers import AnswerSettings
 
 AT = Thresholds(confident=0.6, weak=0.3)
@@ -56,13 +57,13 @@ def test_what_may_help_is_quoted_without_a_claim_or_an_apology(language: Languag
     assert both == Quote((first, second), language)
     assert isinstance(both, Quote)
     about = {"en": "About “?”: {} is so.", "zh": "关于“?”：{} is so."}[language]
-    quoted = AnswerPolicy(handoff=False).reply(both)
+    quoted = AnswerPolicy().reply(both)
     assert (quoted.source, quoted.text) == ("quote", f"{about.format('a')}\n\n{about.format('b')}")
     assert quoted.grounding == (first.entry.as_grounding(), second.entry.as_grounding())
     one, half, less = hit("a", 0.38, language), hit("b", 0.19, language), hit("b", 0.18, language)
     assert choose(question, one, half) == Quote((one, half), language)
     assert choose(question, one, less) == Quote((one,), language)
-    offered = AnswerPolicy(handoff=True).reply(both).text
+    offered = AnswerPolicy(ways_on=WaysOn(handoff=True)).reply(both).text
     assert offered.startswith(f"{quoted.text}\n\n")
     assert offers_person(offered)
 
@@ -158,7 +159,7 @@ def test_a_question_in_a_language_the_model_lacks_is_answered_by_the_entry() -> 
 def test_an_entry_in_another_language_is_shown_with_a_notice() -> None:
     quoted = choose("什么时候？", hit("a", 0.9), languages=("en",))
     assert isinstance(quoted, DirectAnswer)
-    answer = AnswerPolicy(handoff=False).reply(quoted)
+    answer = AnswerPolicy().reply(quoted)
     assert answer.text.endswith("\n\na is so.")
     assert answer.text != "a is so."
     assert (answer.source, answer.language) == ("faq", "en")
@@ -178,7 +179,7 @@ def test_a_part_without_a_sure_entry_of_its_own_leaves_the_question_whole(parts:
 
 def test_small_talk_needs_no_entry() -> None:
     assert choose("Thanks!", hit("a", 1.0)) == Courtesy("thanks", "en")
-    assert AnswerPolicy(handoff=True).reply(Courtesy("thanks", "en")).source == "courtesy"
+    assert AnswerPolicy(ways_on=WaysOn(handoff=True)).reply(Courtesy("thanks", "en")).source == "courtesy"
 
 
 @pytest.mark.parametrize(
@@ -191,7 +192,7 @@ def test_who_leads_astray_gets_what_his_question_finds(question: str) -> None:
 
 def test_a_person_is_offered_if_one_is_available() -> None:
     for language in ("en", "zh"):
-        without, offered = (AnswerPolicy(handoff=handoff).reply(Unknown(language)) for handoff in (False, True))
+        without, offered = (AnswerPolicy(ways_on=WaysOn(handoff)).reply(Unknown(language)) for handoff in (False, True))
         assert not offers_person(without.text)
         assert offers_person(offered.text)
         assert (offered.source, offered.grounding) == ("unsure", ())
@@ -206,7 +207,7 @@ def test_who_gets_no_answer_hears_what_can_be_done() -> None:
 
 
 def test_the_entry_answers_in_its_own_words_and_is_named() -> None:
-    answer = AnswerPolicy(handoff=True).reply(DirectAnswer((entry("a"), entry("b")), "en"))
+    answer = AnswerPolicy(ways_on=WaysOn(handoff=True)).reply(DirectAnswer((entry("a"), entry("b")), "en"))
     assert (answer.text, answer.source) == ("a is so.\n\nb is so.", "faq")
     assert answer.grounding == (entry("a").as_grounding(), entry("b").as_grounding())
 
@@ -245,4 +246,4 @@ def test_the_model_is_asked_only_what_it_can_answer(
         assert sureness_of(hits) >= AT.confident
         assert languages is None or {each.language for each in decision.entries} <= set(languages)
     else:
-        assert AnswerPolicy(handoff=True).reply(decision).text
+        assert AnswerPolicy(ways_on=WaysOn(handoff=True)).reply(decision).text

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from shared.faq import FaqEntry, FaqHit, FaqIndex, detect_language
 from shared.faq.fallback import DEFAULT_MIN_SCORE, Fallback, choose_fallback
+from shared.faq.speech.words import OFFER, WaysOn
 from tests.support.samples.faq_questions import (
     CHINESE_OFF_TOPIC,
     CHINESE_QUESTIONS,
@@ -56,6 +57,19 @@ def test_busy_is_returned_in_the_language_of_the_question(question: str, languag
     assert (chosen.source, chosen.language) == ("busy", language)
     assert says in chosen.text
     assert detect_language(chosen.text) == language
+
+
+@pytest.mark.parametrize(
+    ("question", "line"), [("sing a song", "Help: help.example, 9:00 to 17:00."), ("唱首歌", "帮助：help.example。")]
+)
+@pytest.mark.parametrize("hits", [[], [FaqHit(ENTRY, 0.5)]], ids=["busy", "quote"])
+def test_where_no_entry_answers_it_says_what_can_be_done(question: str, line: str, hits: list[FaqHit]) -> None:
+    language = detect_language(question)
+    bare = choose_fallback(question, hits)
+    chosen = choose_fallback(question, hits, ways_on=WaysOn(handoff=True, contact={language: line}))
+    assert chosen.source == bare.source == ("quote" if hits else "busy")
+    added = chosen.text.removeprefix(bare.text).split("\n\n")[1:]
+    assert added == ([] if hits else [line]) + [OFFER[language]]
 
 
 @pytest.mark.parametrize("questions", [ENGLISH_QUESTIONS, CHINESE_QUESTIONS], ids=["english", "chinese"])

@@ -17,6 +17,7 @@ from shared.faq import FaqEntry, FaqIndex
 from shared.faq.answer_policy import AnswerPolicy
 from shared.faq.decision.sureness import Thresholds
 from shared.faq.in_step import Freshness
+from shared.faq.speech.words import WaysOn
 from shared.model.chat_template import ChatTemplate
 from shared.process.clock import now_unix_ms
 from shared.settings import Settings
@@ -35,7 +36,7 @@ DELIVERY = entry(id="delivery", question="How long does delivery take?", answer=
 RETURNS_ZH = entry(id="returns", question="怎么退货？", answer="30 天内寄回即可。", language="zh")
 LONG = entry(id="long", question="What are your terms and conditions?", answer="Terms apply to you. " * 1_000)
 INDEX = FaqIndex([RETURNS, DELIVERY, RETURNS_ZH, LONG])
-POLICY = AnswerPolicy(thresholds=Thresholds(confident=0.6, weak=0.3), languages=("en",), handoff=True)
+POLICY = AnswerPolicy(thresholds=Thresholds(confident=0.6, weak=0.3), languages=("en",), ways_on=WaysOn(handoff=True))
 MODEL = AnswerPolicy(grounded=False)
 SETTINGS = Settings()
 MAX_LENGTH = 4_096

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from shared.client import AnswerEvent, ConnectFailed, ResponseCreate, ResponseDelta, ResponseDone
-from shared.faq.fallback import Fallback
+from shared.faq.fallback import Fallback, choose_fallback
+from shared.faq.speech.words import WaysOn
 from shared.process.clock import CLOCKS, Clocks, now_unix_ms
 from shared.wire.messages import Cancel
 from shared.wire.outcome import Outcome, Response
@@ -124,11 +125,12 @@ async def test_the_centre_is_not_asked(case: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "told",
     [
-        [delta("Sorry, we are very busy right now. Please ask me again in a moment.")],
+        [delta(choose_fallback("Why?", ()).text)],
+        [delta(choose_fallback("为什么", (), ways_on=WaysOn(handoff=True)).text)],
         [end("", source="model")],
         [],
     ],
-    ids=["busy", "nothing", "it is lost"],
+    ids=["busy", "busy, with the offer of a person", "nothing", "it is lost"],
 )
 async def test_a_centre_that_has_no_answer_leaves_the_edges_own(told: list[AnswerEvent]) -> None:
     it = await asked(*told, fails=ConnectFailed("gone"))
