@@ -18,6 +18,11 @@ _SUSPICIOUS: Final = 3
 log = get_logger()
 
 
+def _is_held(note: str) -> bool:
+    """Return whether the partition's last reader died, so that all records of its log may have been delivered."""
+    return CommitMetadata.decode(note).held
+
+
 class Commits:
     """Commits offsets periodically, and immediately if a record waits for its delivery to be recorded.
 
@@ -146,7 +151,7 @@ class Commits:
         if not new:
             return True
         try:
-            found = await self._reader.notes(list(new))
+            found = await self._reader.notes(list(new), needs_end=_is_held)
         except BrokerUnavailable:
             return False
         for partition, (note, end) in found.items():

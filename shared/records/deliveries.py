@@ -145,7 +145,8 @@ class Deliveries:
         """The record that is processed alone, or will be once all earlier ones have ended."""
 
     def take_over(self, partition: Partition, note: str, end: int) -> None:
-        """Begin to track an assigned partition, given its commit metadata and the current end of its log."""
+        """Begin to track an assigned partition, given its commit metadata and, if that says `held`, the current end of
+        its log."""
         found = CommitMetadata.decode(note)
         before = found.after_a_death(end) if found.held else found
         self._tenures[partition] = _Tenure(before)

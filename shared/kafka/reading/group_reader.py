@@ -164,10 +164,17 @@ class GroupReader(TopicReader):
         if paused - wanted:
             self._consumer.resume(*(paused - wanted))
 
-    async def notes(self, partitions: Sequence[tuple[str, int]]) -> dict[tuple[str, int], tuple[str, int]]:
+    async def notes(
+        self, partitions: Sequence[tuple[str, int]], *, needs_end: Callable[[str], bool]
+    ) -> dict[tuple[str, int], tuple[str, int]]:
         """Return each partition's commit metadata and the end of its log.
 
         Partitions that this member does not own are left out; during a rebalance the result is empty.
+
+        Args:
+            partitions: the partitions to look up.
+            needs_end: returns whether the end is needed, given the metadata; else it is 0. A request for it waits
+                behind the fetch under way, for up to `kafka.fetch_max_wait_ms`.
 
         Raises:
             BrokerUnavailable: Kafka does not answer in time.
@@ -181,15 +188,14 @@ class GroupReader(TopicReader):
             async with asyncio.timeout(self._settings.request_timeout_ms / 1_000):
                 # `committed` does not return the metadata, and no other public name does.
                 committed = await consumer._coordinator.fetch_committed_offsets(ours)  # noqa: SLF001
-                ends = await consumer.end_offsets(ours) if ours else {}
+                found = {each: (committed[each].metadata or "") if each in committed else "" for each in ours}
+                asked = [each for each, note in found.items() if needs_end(note)]
+                ends = await consumer.end_offsets(asked) if asked else {}
         except (KafkaError, TimeoutError) as error:
             raise BrokerUnavailable(f"cannot read the commit metadata of {self._source}: {error!r}") from error
         if self.partitions is None or self._losses.since != since:
             return {}
-        return {
-            (each.topic, each.partition): ((committed[each].metadata or "") if each in committed else "", ends[each])
-            for each in ours
-        }
+        return {(each.topic, each.partition): (note, ends.get(each, 0)) for each, note in found.items()}
 
     async def commit(
         self, offsets: Mapping[tuple[str, int], int], notes: Mapping[tuple[str, int], str] | None = None

@@ -3,7 +3,7 @@ partition.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,15 +29,21 @@ class FakeReader:
     written: dict[Partition, str] = field(default_factory=dict)
     offsets: dict[Partition, int] = field(default_factory=dict)
     ends: dict[Partition, int] = field(default_factory=dict)
+    ends_asked: list[Partition] = field(default_factory=list)
     commits: int = 0
     away: bool = False
     partitions: frozenset[Partition] | None = frozenset()
 
-    async def notes(self, partitions: Sequence[Partition]) -> dict[Partition, tuple[str, int]]:
+    async def notes(
+        self, partitions: Sequence[Partition], *, needs_end: Callable[[str], bool]
+    ) -> dict[Partition, tuple[str, int]]:
         await asyncio.sleep(0)
         if self.away:
             raise BrokerUnavailable("away")
-        return {each: (self.written.get(each, ""), self.ends.get(each, 0)) for each in partitions}
+        found = {each: self.written.get(each, "") for each in partitions}
+        asked = {each: self.ends.get(each, 0) for each, note in found.items() if needs_end(note)}
+        self.ends_asked += asked
+        return {each: (note, asked.get(each, 0)) for each, note in found.items()}
 
     async def commit(self, offsets: Mapping[Partition, int], notes: Mapping[Partition, str]) -> bool:
         await asyncio.sleep(0)
@@ -113,6 +119,15 @@ async def test_deliveries_of_a_dead_worker_are_noted_before_they_are_repeated(de
     before, after = desk.begin(8, 9)
     assert (await before, await after) == (2, 1)
     assert desk.reader.note() == CommitMetadata(held=True, floor=9, counts={8: TWICE})
+
+
+async def test_the_log_end_is_read_only_after_a_reader_died(desk: Desk) -> None:
+    """Reading it waits behind the fetch under way, and the first record of a partition waits with it."""
+    desk.reader.written[P] = CommitMetadata(held=True).encode()
+    desk.reader.written[Q] = CommitMetadata(counts={7: ONCE}).encode()
+    begun = [*desk.begin(8), *desk.begin(8, partition=Q)]
+    assert await asyncio.gather(*begun) == [1, 1]
+    assert desk.reader.ends_asked == [P]
 
 
 async def test_records_that_ended_three_processes_are_begun_one_at_a_time(desk: Desk) -> None:

@@ -247,10 +247,29 @@ async def test_a_rebalance_waits_a_limited_time_for_the_last_commit(
         await listener.on_partitions_revoked({P})
     assert left == [True]
     assert reading.reader.partitions is None
-    assert await reading.reader.notes(names([P])) == {}, "the owner is unknown during the rebalance"
+    notes = await reading.reader.notes(names([P]), needs_end=lambda _: True)
+    assert notes == {}, "the owner is unknown during the rebalance"
     reading.join(2, P)
     listener.on_partitions_assigned({P})
     assert reading.reader.partitions is not None
+
+
+async def test_the_log_end_is_requested_only_for_the_metadata_that_needs_it() -> None:
+    reading, asked = Reading(), list[TopicPartition]()
+    reading.rebalance(1, P, Q, R)
+
+    async def committed(_: object) -> dict[TopicPartition, SimpleNamespace]:
+        return {P: SimpleNamespace(metadata="held"), Q: SimpleNamespace(metadata="")}
+
+    async def end_offsets(partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        asked.extend(partitions)
+        return dict.fromkeys(partitions, 9)
+
+    reading.consumer._coordinator.fetch_committed_offsets = committed
+    reading.consumer.end_offsets = end_offsets  # type: ignore[attr-defined]
+    notes = await reading.reader.notes(names([P, Q, R]), needs_end=lambda note: note == "held")
+    assert [notes[each] for each in names([P, Q, R])] == [("held", 9), ("", 0), ("", 0)]
+    assert asked == [P]
 
 
 async def test_metadata_is_refreshed_while_a_partition_has_no_position() -> None:
