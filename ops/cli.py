@@ -2,35 +2,42 @@
 
 import asyncio
 import sys
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
 
-from ops.command_line import DEFAULT_URL, Token, UrlOfGateway, by_options, run_app, settings_of
-from ops.evaluation.commands import evaluate, ladder
+from ops.command_line import (
+    ASK_PANEL,
+    DEFAULT_URL,
+    MEASURE_PANEL,
+    OPERATE_PANEL,
+    RUN_PANEL,
+    SET_UP_PANEL,
+    VERSIONS_PANEL,
+    Token,
+    UrlOfGateway,
+    WithLab,
+    by_options,
+    run_app,
+    settings_of,
+)
+from ops.evaluation.commands import evaluate
 from ops.lifecycle.learn.commands import learn_app
 from ops.lifecycle.rollout.commands import rollout_app
 from ops.lifecycle.shadow.commands import shadow_app
 from ops.lifecycle.versions.commands import versions_app
-from ops.load.commands import bench_app
-from ops.load.drill.commands import drill
-from ops.load.recording.commands import record, replay
 from ops.operate.diagnose.commands import diagnose
 from ops.operate.dlq import dlq_app
 from ops.operate.edge import edge
 from ops.operate.faq import faq_app
 from ops.operate.handoffs import handoffs_app
 from ops.operate.incidents.commands import incidents_app
+from ops.operate.recording.commands import record
 from ops.operate.topics_app import topics_app
-from ops.optimize.commands import optimize_app
 from ops.scaling.commands import autoscale_app
-from ops.scaling.forecast.commands import forecast
 from ops.scaling.plan.commands import plan
-from ops.simulate.commands import simulate
 from shared.client.telling import ConnectFailed
 from shared.errors import BrokerUnavailable, ModelError, ReplylineError, SettingsError, StoreUnavailable
 from shared.model.folder import Precision
@@ -44,30 +51,13 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
+    cls=WithLab,
 )
 model_app = typer.Typer(help="Prepare the model's folder.", no_args_is_help=True)
 engine_app = typer.Typer(help="Build what an engine needs before it starts.", no_args_is_help=True)
 
-# How `--help` groups the commands.
-_RUN: Final = "Run"
-_ASK: Final = "Ask"
-_SET_UP: Final = "Set up"
-_OPERATE: Final = "Operate"
-_VERSIONS: Final = "Change the model"
-_MEASURE: Final = "Measure and plan"
 
-
-def _harness(name: str) -> ModuleType | None:
-    """Return the commands of a maintainers' harness; None outside of a checkout, which has them under tests/."""
-    try:
-        return import_module(f"tests.{name}.commands")
-    except ModuleNotFoundError as error:
-        if error.name not in {"tests", f"tests.{name}", f"tests.{name}.commands"}:
-            raise
-        return None
-
-
-@app.command(rich_help_panel=_RUN)
+@app.command(rich_help_panel=RUN_PANEL)
 def up(
     as_json: Annotated[
         bool, typer.Option("--json", help="print the log's JSON lines, as to a file or pipe, not lines for a person")
@@ -85,7 +75,7 @@ def up(
     raise typer.Exit(run_until_signal(lambda stop: run(settings, stop, as_json=as_json)))
 
 
-@app.command(rich_help_panel=_RUN)
+@app.command(rich_help_panel=RUN_PANEL)
 def gateway() -> None:
     """Run one gateway against the configured Kafka and Redis."""
     from gateway.__main__ import main as run
@@ -93,7 +83,7 @@ def gateway() -> None:
     raise typer.Exit(run())
 
 
-@app.command(rich_help_panel=_RUN)
+@app.command(rich_help_panel=RUN_PANEL)
 def worker() -> None:
     """Run one inference worker against the configured Kafka and Redis."""
     from workers.__main__ import main as run
@@ -101,7 +91,7 @@ def worker() -> None:
     raise typer.Exit(run())
 
 
-@app.command(rich_help_panel=_ASK)
+@app.command(rich_help_panel=ASK_PANEL)
 def ask(
     question: Annotated[str, typer.Argument(help="the question")],
     url: UrlOfGateway = DEFAULT_URL,
@@ -139,7 +129,7 @@ def ask(
     raise typer.Exit(asyncio.run(ask_once(url, request, token=token, session_id=session, as_json=as_json)))
 
 
-@app.command(rich_help_panel=_ASK)
+@app.command(rich_help_panel=ASK_PANEL)
 def chat(
     url: UrlOfGateway = DEFAULT_URL,
     token: Token = None,
@@ -157,7 +147,7 @@ def chat(
     raise typer.Exit(asyncio.run(talk))
 
 
-@app.command(rich_help_panel=_ASK)
+@app.command(rich_help_panel=ASK_PANEL)
 def token(
     tenant: Annotated[str, typer.Option(help="the shop")],
     subject: Annotated[str, typer.Option(help="the customer; only this subject can open its conversations")],
@@ -191,7 +181,7 @@ def token(
     sys.stdout.write(f"{made}\n")
 
 
-@app.command(rich_help_panel=_SET_UP)
+@app.command(rich_help_panel=SET_UP_PANEL)
 def doctor(
     purpose: Annotated[
         Literal["demo", "production"] | None,
@@ -204,7 +194,7 @@ def doctor(
     raise typer.Exit(run_doctor(settings_of("doctor"), purpose))
 
 
-@app.command("settings", rich_help_panel=_SET_UP)
+@app.command("settings", rich_help_panel=SET_UP_PANEL)
 def show_settings(
     as_markdown: Annotated[
         bool, typer.Option("--markdown", help="print docs/settings.md, with the default values")
@@ -220,7 +210,7 @@ def show_settings(
         show(settings_of("settings"))
 
 
-@app.command(rich_help_panel=_SET_UP)
+@app.command(rich_help_panel=SET_UP_PANEL)
 def schema(
     typescript: Annotated[bool, typer.Option("--typescript", help="print a client's messages as TypeScript")] = False,
 ) -> None:
@@ -303,58 +293,23 @@ def build(
         raise typer.Exit(BAD_INPUT_STATUS)
 
 
-@app.command("profile", rich_help_panel=_MEASURE)
-def profile_(
-    batch: Annotated[int, typer.Option(min=1, max=512, help="sequences computed together")] = 8,
-    prompt_tokens: Annotated[int, typer.Option(min=1, help="length of each prompt")] = 256,
-    prefills: Annotated[int, typer.Option(min=1, max=1_000, help="number of prefills measured")] = 5,
-    steps: Annotated[int, typer.Option(min=1, max=10_000, help="number of decode steps measured")] = 32,
-    engine: Annotated[
-        Literal["native", "onnx", "tensorrt", "tensorrt-rtx", "torch"] | None,
-        typer.Option(help="engine to profile (default: the setting)"),
-    ] = None,
-    model: Annotated[Path | None, typer.Option(help="the model's folder (default: REPLYLINE_MODEL__DIR)")] = None,
-    trace: Annotated[Path, typer.Option(metavar="FILE", help="the Chrome trace to write")] = Path("profile.json"),
-) -> None:
-    """Show where an engine call spends its time, as a Chrome trace of the runtime's own profiler."""
-    from ops.model.profile import ProfileOptions, profile
-
-    options = ProfileOptions(batch=batch, prompt_tokens=prompt_tokens, prefills=prefills, steps=steps, trace=trace)
-    worker: dict[str, Any] = {"slots": batch, "max_length": options.max_length}
-    if engine is not None:
-        worker["engine"] = engine
-    overrides = {} if model is None else {"model": {"dir": model}}
-    told = profile(settings_of("profile", worker=worker, **overrides), options)
-    Console().print(f"{told}\ntrace: {trace} (ui.perfetto.dev, chrome://tracing)", soft_wrap=True, highlight=False)
-
-
-app.command(rich_help_panel=_RUN)(edge)
-app.command(rich_help_panel=_OPERATE)(diagnose)
-app.command(rich_help_panel=_OPERATE)(by_options(record))
-app.command(rich_help_panel=_OPERATE)(by_options(replay))
-app.command("eval", rich_help_panel=_MEASURE)(by_options(evaluate))
-app.command(rich_help_panel=_MEASURE)(by_options(simulate))
-app.command(rich_help_panel=_MEASURE)(by_options(plan))
-app.command(rich_help_panel=_MEASURE)(by_options(forecast))
-app.command(rich_help_panel=_MEASURE)(by_options(drill))
-bench_app.command()(by_options(ladder))
-_harness("bench")  # adds its programs to `bench`
-app.add_typer(topics_app, name="topics", rich_help_panel=_SET_UP)
-app.add_typer(model_app, name="model", rich_help_panel=_SET_UP)
-app.add_typer(engine_app, name="engine", rich_help_panel=_SET_UP)
-app.add_typer(faq_app, name="faq", rich_help_panel=_SET_UP)
-app.add_typer(incidents_app, name="incidents", rich_help_panel=_OPERATE)
-app.add_typer(dlq_app, name="dlq", rich_help_panel=_OPERATE)
-app.add_typer(handoffs_app, name="handoffs", rich_help_panel=_OPERATE)
-app.add_typer(autoscale_app, name="autoscale", rich_help_panel=_OPERATE)
-app.add_typer(versions_app, name="versions", rich_help_panel=_VERSIONS)
-app.add_typer(rollout_app, name="rollout", rich_help_panel=_VERSIONS)
-app.add_typer(shadow_app, name="shadow", rich_help_panel=_VERSIONS)
-app.add_typer(learn_app, name="learn", rich_help_panel=_VERSIONS)
-app.add_typer(optimize_app, name="optimize", rich_help_panel=_VERSIONS)
-app.add_typer(bench_app, name="bench", rich_help_panel=_MEASURE)
-if (_chaos := _harness("chaos")) is not None:
-    app.add_typer(_chaos.chaos_app, name="chaos", rich_help_panel=_MEASURE)
+app.command(rich_help_panel=RUN_PANEL)(edge)
+app.command(rich_help_panel=OPERATE_PANEL)(diagnose)
+app.command(rich_help_panel=OPERATE_PANEL)(by_options(record))
+app.command("eval", rich_help_panel=MEASURE_PANEL)(by_options(evaluate))
+app.command(rich_help_panel=MEASURE_PANEL)(by_options(plan))
+app.add_typer(topics_app, name="topics", rich_help_panel=SET_UP_PANEL)
+app.add_typer(model_app, name="model", rich_help_panel=SET_UP_PANEL)
+app.add_typer(engine_app, name="engine", rich_help_panel=SET_UP_PANEL)
+app.add_typer(faq_app, name="faq", rich_help_panel=SET_UP_PANEL)
+app.add_typer(incidents_app, name="incidents", rich_help_panel=OPERATE_PANEL)
+app.add_typer(dlq_app, name="dlq", rich_help_panel=OPERATE_PANEL)
+app.add_typer(handoffs_app, name="handoffs", rich_help_panel=OPERATE_PANEL)
+app.add_typer(autoscale_app, name="autoscale", rich_help_panel=OPERATE_PANEL)
+app.add_typer(versions_app, name="versions", rich_help_panel=VERSIONS_PANEL)
+app.add_typer(rollout_app, name="rollout", rich_help_panel=VERSIONS_PANEL)
+app.add_typer(shadow_app, name="shadow", rich_help_panel=VERSIONS_PANEL)
+app.add_typer(learn_app, name="learn", rich_help_panel=VERSIONS_PANEL)
 
 
 def main() -> None:

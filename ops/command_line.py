@@ -6,21 +6,33 @@ import re
 import shlex
 import sys
 from collections.abc import Awaitable, Callable
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, get_type_hints
+from typing import Annotated, Any, Final, get_type_hints
 
 import msgspec
 import typer
 from msgspec import NODEFAULT
 from pydantic import ValidationError
 from rich.console import Console
+from typer.core import TyperGroup
+from typer.main import get_group
 
+from ops.stack.own_services import Broker
 from shared.process.lifetime import BAD_INPUT_STATUS, fail
 from shared.settings import Settings, load_settings
 from shared.telemetry.logs import configure_logs
 
+# How `--help` groups the commands.
+RUN_PANEL: Final = "Run"
+ASK_PANEL: Final = "Ask"
+SET_UP_PANEL: Final = "Set up"
+OPERATE_PANEL: Final = "Operate"
+VERSIONS_PANEL: Final = "Change the model"
+MEASURE_PANEL: Final = "Measure and plan"
 _PIPED_WIDTH: Final = 500
+_LAB: Final = "ops.lab.commands"
 # What Python turns bytes of a word into that are not UTF-8. Such text cannot be printed.
 _NO_UTF8: Final = re.compile("[\ud800-\udfff]")
 # An option with an empty variable in a script: `--token "$TOKEN"`.
@@ -61,7 +73,6 @@ def gateway_or_demo(context: typer.Context, url: str) -> str | None:
     return gateway_address(url)
 
 
-Broker = Literal["embedded", "kafka"]
 OwnBroker = Annotated[Broker, typer.Option(help="broker of the system that it starts: in memory, or Apache Kafka")]
 JsonPath = Annotated[
     Path | None,
@@ -100,6 +111,25 @@ UrlOrOwn = Annotated[
 DEFAULT_URL: Final = "ws://127.0.0.1:8080/ws"
 
 
+class WithLab(TyperGroup):
+    """A group of commands to which the laboratory adds some. They are imported when one of them, or the list of all
+    commands, is needed; the operator's own commands never import them."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in self.commands:
+            self._add_lab()
+        return super().get_command(ctx, cmd_name)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        self._add_lab()
+        return super().list_commands(ctx)
+
+    def _add_lab(self) -> None:
+        apps: dict[str, typer.Typer] = import_module(_LAB).APPS
+        for name, command in get_group(apps[self.name or ""]).commands.items():
+            self.commands.setdefault(name, command)
+
+
 def by_options(command: Callable[..., None]) -> Callable[..., None]:
     """Return `command` for typer. Its last parameter is a Struct, whose fields become the options."""
     *before, last = inspect.signature(command).parameters.values()
@@ -133,18 +163,6 @@ def settings_of(process: str, **overrides: Any) -> Settings:
     """Read the settings and configure logging."""
     settings = load_settings(**overrides)
     configure_logs(settings.log, process=process)
-    return settings
-
-
-def settings_of_own_system(url: str | None = None) -> Settings:
-    """Return the settings of the system that a bench starts, with its model prepared. With a `url` it starts no
-    system."""
-    if url is not None:
-        return Settings()
-    settings = settings_of("bench")
-    from ops.model.terminal import ensure_engine
-
-    ensure_engine(settings, Console(stderr=True))
     return settings
 
 

@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from ops.evaluation.commands import EvaluationOptions
 from ops.evaluation.judging.judge import Given
 from ops.evaluation.judging.questions import Question, turns_of
-from ops.load.system import System
+from ops.evaluation.options import EvaluationOptions
 from ops.model.embeddings import embeddings_env
+from ops.stack.system import System
 from shared.client.session import AsyncReplyline, new_event_id
 from shared.client.telling import ConnectFailed, Refused
 from shared.conversation.history import History

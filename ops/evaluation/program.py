@@ -8,7 +8,6 @@ import msgspec
 from rich.console import Console
 
 from ops.evaluation.asking import Ask, Gateway, ask_all, own_system
-from ops.evaluation.commands import EvaluationOptions
 from ops.evaluation.decision.calibrating import bounds_of
 from ops.evaluation.decision.corpora import NEAR_MISSES
 from ops.evaluation.decision.measuring import claimed_when_there
@@ -18,6 +17,7 @@ from ops.evaluation.judging.questions import PACKAGED_QUESTIONS, Question, read_
 from ops.evaluation.judging.result import Judged, cells_of, count_of, figures_of, parse_bound, recall_of
 from ops.evaluation.judging.retrieval import find
 from ops.evaluation.judging.shares import keys_of, shares_of
+from ops.evaluation.options import EvaluationOptions
 from ops.evaluation.table import print_fit, print_run, print_shares
 from ops.measure.environment import environment
 from ops.measure.runner import progress_bar, write_json

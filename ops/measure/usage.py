@@ -1,9 +1,7 @@
-"""Read the resource usage of another process, and set the cores to run on. Linux only, because it uses /proc."""
+"""Read the resource usage of another process, and raise the limit of open files. Linux only, because it uses /proc."""
 
 import os
 import resource
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -22,19 +20,6 @@ def peak_rss_bytes(pid: int) -> int:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     peak = next(line for line in lines if line.startswith("VmHWM:"))
     return int(peak.split()[1]) * 1_024
-
-
-@contextmanager
-def running_on(some: Sequence[int] | None) -> Iterator[None]:
-    """Run processes started in the block on these cores from their first thread; this process uses them too during the
-    block."""
-    before = os.sched_getaffinity(0)
-    if some is not None:
-        os.sched_setaffinity(0, some)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
 
 
 def raise_file_limit(wanted: int) -> None:

@@ -2,11 +2,9 @@
 
 import typer
 
-from ops.command_line import by_options
+from ops.command_line import WithLab, by_options
 from ops.scaling.autoscale.commands import run, status
-from ops.scaling.fleet.commands import simulate
 
-autoscale_app = typer.Typer(help="Decide how many workers there should be.", no_args_is_help=True)
+autoscale_app = typer.Typer(help="Decide how many workers there should be.", no_args_is_help=True, cls=WithLab)
 autoscale_app.command()(by_options(run))
 autoscale_app.command()(status)
-autoscale_app.command()(by_options(simulate))

@@ -1,9 +1,11 @@
 """The settings of Kafka and Redis for a command that starts them itself: on this machine, without authentication."""
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Literal
 
 from shared.settings.kafka import KafkaSettings
+
+Broker = Literal["embedded", "kafka"]
 
 # Empty means unset: values for real services in the environment or a file do not apply here.
 OWN_SERVICES: Final[Mapping[str, str]] = {

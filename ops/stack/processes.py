@@ -11,8 +11,8 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final, Self
@@ -185,3 +185,16 @@ class Child:
         """Send SIGKILL, as in a crash; return when the process has ended."""
         self.process.kill()
         self.process.wait()
+
+
+@contextmanager
+def running_on(some: Sequence[int] | None) -> Iterator[None]:
+    """Run processes started in the block on these cores from their first thread; this process uses them too during the
+    block."""
+    before = os.sched_getaffinity(0)
+    if some is not None:
+        os.sched_setaffinity(0, some)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)

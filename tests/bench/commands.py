@@ -6,8 +6,9 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
-from ops.command_line import JsonPath, run, settings_of, settings_of_own_system
-from ops.load.commands import bench_app
+from ops.command_line import JsonPath, run, settings_of
+from ops.lab.load.commands import bench_app
+from ops.lab.own_system import settings_of_own_system
 from shared.errors import SettingsError
 from tests.bench.cell import Bench
 

@@ -18,10 +18,10 @@ import uvloop
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from websockets.asyncio.server import ServerConnection, serve
 
-from ops.client.dialogue import SUBPROTOCOL
-from ops.client.wire import Wire
-from ops.load.system import READY
+from ops.lab.client.dialogue import SUBPROTOCOL
+from ops.lab.client.wire import Wire
 from ops.measure.pacer import Pacer
+from ops.stack.system import READY
 
 REQUESTS: Final = "bench.echo.requests"
 REPLIES: Final = "bench.echo.replies"

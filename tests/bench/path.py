@@ -9,14 +9,14 @@ from typing import Final
 
 from rich.console import Console
 
-from ops.client.load import Load
-from ops.client.plan import plan_of
-from ops.load.figures.report import summarise
-from ops.load.system import System
+from ops.lab.client.load import Load
+from ops.lab.client.plan import plan_of
+from ops.lab.load.figures.report import summarise
+from ops.lab.texts.prompts import question
 from ops.measure.arrivals import Arrivals, schedule
 from ops.measure.quantiles import quantiles
 from ops.stack.processes import free_port
-from ops.texts.prompts import question
+from ops.stack.system import System
 from shared.errors import SettingsError
 from shared.settings import Settings
 from tests.bench.cell import FAILED, Bench, Cell, Figures, Target, standing

@@ -13,12 +13,12 @@ from typing import Final
 import psutil
 from rich.console import Console
 
-from ops.client.load import Load
-from ops.client.outcome import Outcome
-from ops.client.plan import plan_of
-from ops.load.system import System
+from ops.lab.client.load import Load
+from ops.lab.client.outcome import Outcome
+from ops.lab.client.plan import plan_of
+from ops.lab.texts.prompts import question
 from ops.measure.quantiles import quantiles
-from ops.texts.prompts import question
+from ops.stack.system import System
 from shared.errors import SettingsError
 from shared.settings import Settings
 from tests.bench.cell import FAILED, Bench, Cell, Figures, Measure

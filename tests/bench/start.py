@@ -17,12 +17,12 @@ import typer
 from msgspec import Struct
 from rich.console import Console
 
-from ops.client.connection import ChatConnection
-from ops.client.outcome import Outcome
 from ops.command_line import JsonPath
-from ops.load.system import System
+from ops.lab.client.connection import ChatConnection
+from ops.lab.client.outcome import Outcome
 from ops.measure.runner import markdown, progress_bar, write_json
 from ops.stack.processes import Child
+from ops.stack.system import System
 from shared.settings import PREFIX, Settings
 from shared.wire.messages import ResponseCreate, SessionStart
 from tests.bench.memory import measured

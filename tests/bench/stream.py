@@ -22,13 +22,13 @@ from typing import Final
 import msgspec
 from rich.console import Console
 
-from ops.client.load import Load
-from ops.client.outcome import Outcome
-from ops.client.plan import plan_of
-from ops.load.figures.report import summarise
-from ops.load.system import System
+from ops.lab.client.load import Load
+from ops.lab.client.outcome import Outcome
+from ops.lab.client.plan import plan_of
+from ops.lab.load.figures.report import summarise
+from ops.lab.texts.prompts import question
 from ops.measure.usage import peak_rss_bytes
-from ops.texts.prompts import question
+from ops.stack.system import System
 from shared.errors import SettingsError
 from shared.model.chat_template import ChatTemplate
 from shared.model.folder import ModelFolder, write_manifest

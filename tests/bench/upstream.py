@@ -18,13 +18,13 @@ from typing import Final
 
 from rich.console import Console
 
-from ops.client.load import Load
-from ops.client.outcome import Outcome
-from ops.client.plan import Planned, plan_of
-from ops.load.bench import connections_for, faq_questions, open_files, texts_of
-from ops.load.system import System
+from ops.lab.client.load import Load
+from ops.lab.client.outcome import Outcome
+from ops.lab.client.plan import Planned, plan_of
+from ops.lab.load.bench import connections_for, faq_questions, open_files, texts_of
 from ops.measure.arrivals import schedule
 from ops.stack.processes import Child, ServiceError
+from ops.stack.system import System
 from shared.settings import Settings
 from shared.wire.messages import Limits
 from shared.wire.outcome import BY_MODEL

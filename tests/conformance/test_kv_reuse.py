@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from ops.lab.simulate.rivals import scheduler_of
 from ops.model.prepare import prepare_model
-from ops.simulate.rivals import scheduler_of
 from shared.conversation.turn import Turn
 from shared.model.chat_template import ChatTemplate
 from shared.model.folder import ModelFolder

@@ -10,9 +10,9 @@ from peft import PeftModel
 from rich.console import Console
 from transformers import AutoModelForCausalLM
 
+from ops.lab.optimize.distill import LOG, distill
+from ops.lab.optimize.options import DistillOptions
 from ops.model.prepare import prepare_model
-from ops.optimize.commands import DistillOptions
-from ops.optimize.distill import LOG, distill
 from shared.errors import ModelError, SettingsError
 from shared.model.folder import GRAPH_DATA
 from tests.support.models.fixtures import TINY, write_llama

@@ -96,7 +96,7 @@ TYPED: Final = {
     "docs/scaling.md: replyline autoscale run --dry-run": _CLUSTER,
     "docs/scaling.md: kubectl exec": _CLUSTER,
     "docs/scaling.md: replyline autoscale run --min 2": "tests/integration/faults/test_autoscale.py",
-    "docs/scaling.md: replyline forecast --trace shop.json": "tests/unit/ops/scaling/forecast/test_rolling.py",
+    "docs/scaling.md: replyline forecast --trace shop.json": "tests/unit/ops/lab/test_rolling.py",
     "docs/security.md: openssl rand -base64 48 > secret": DEMO,
     "docs/security.md: export REPLYLINE_AUTH__SECRET_FILE=secret": DEMO,
     "docs/security.md: export REPLYLINE_KAFKA__BOOTSTRAP_SERVERS=kafka-1:9093,kafka-2:9093": (

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, ClassVar, Final
 
-from ops.client.dialogue import Dialogue
+from ops.lab.client.dialogue import Dialogue
 from shared.client.telling import ConnectFailed
 from shared.wire.messages import (
     ErrorEvent,

@@ -9,9 +9,9 @@ from typing import Final
 import msgspec
 
 from ops.lifecycle.learn.entries import remove_lessons
+from ops.lifecycle.learn.examples import Example
 from ops.lifecycle.learn.lessons import Lesson, example_of, locked, people_of, read_lessons, split, write_whole
-from ops.load.recording.file import forget_in
-from ops.optimize.lessons import Example
+from ops.operate.recording.file import forget_in
 from shared.conversation.corrections import must_go
 from shared.errors import BrokerUnavailable, ProtocolError, SettingsError
 from shared.kafka import Producer, scan

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from ops.optimize.lessons import Example
+from ops.lifecycle.learn.examples import Example
 from shared.errors import SettingsError
 from shared.wire.messages import Language
 from shared.wire.outcome import Grounding

@@ -7,9 +7,8 @@ from typing import Annotated, Final, Literal
 
 import typer
 from msgspec import Struct
-from rich.console import Console
 
-from ops.command_line import JsonPath, by_options, settings_of, writable
+from ops.command_line import WithLab, by_options, settings_of, writable
 from ops.lifecycle.rollout.evidence import Evidence
 from ops.lifecycle.rollout.plan import Plan, classes_of, pack, steps_of
 from ops.lifecycle.rollout.policy import Decision, Health, lacks_room, next_state
@@ -32,6 +31,7 @@ from shared.wire.topics import BROADCAST_PARTITION, BUCKETS
 rollout_app = typer.Typer(
     help="Roll a new version out to a growing share of conversations, and roll it back if it is worse.",
     no_args_is_help=True,
+    cls=WithLab,
 )
 
 _CLIENT: Final = "replyline-rollout-command"
@@ -157,29 +157,6 @@ def report(
     rollout = asyncio.run(_newest(settings))
     path.write_text(render(rollout, asyncio.run(follow(settings.kafka, rollout))), encoding="utf-8")
     typer.echo(f"page: {path}")
-
-
-class SimulateOptions(Struct, frozen=True, kw_only=True):
-    """The options of `replyline rollout simulate`."""
-
-    rollouts: Annotated[int, typer.Option(min=1, max=100_000, help="of each kind of two equal versions")] = 20
-    trials: Annotated[int, typer.Option(min=1, max=100_000, help="of each kind of a worse canary")] = 20
-    rate: Annotated[float, typer.Option(min=0.01, max=10_000, help="the canary's answers a second")] = 2.0
-    seed: Annotated[int, typer.Option(min=0, help="the same seed, the same result")] = 1
-    json_path: JsonPath = None
-
-
-def simulate(options: SimulateOptions) -> None:
-    """Count, in virtual time, how many answers an alarm takes, and how many equal versions are rolled back."""
-    from ops.lifecycle.rollout.simulate import table, trials
-    from ops.measure.runner import write_json
-
-    rows = trials(options.rollouts, options.trials, options.rate, options.seed, Console(stderr=True))
-    typer.echo(table(rows))
-    write_json(options.json_path, rows)
-
-
-rollout_app.command("simulate")(by_options(simulate))
 
 
 async def _newest(settings: Settings) -> Rollout:

@@ -10,9 +10,9 @@ from typing import Final
 
 from rich.console import Console
 
-from ops.load.recording.file import RecordedRequest, read_recording
-from ops.load.system import System
 from ops.measure.runner import progress_bar
+from ops.operate.recording.file import RecordedRequest, read_recording
+from ops.stack.system import System
 from shared.client.session import AsyncReplyline
 from shared.errors import SettingsError
 from shared.model.tokenizer import open_tokenizer

@@ -88,7 +88,7 @@ def _golden(settings: Settings, stored: StoredVersion) -> tuple[dict[str, float]
 
 
 async def _judged(settings: Settings, stored: StoredVersion, scope: Scope) -> Sequence[Judged]:
-    from ops.evaluation.commands import EvaluationOptions
+    from ops.evaluation.options import EvaluationOptions
     from ops.evaluation.program import judged_system
 
     questions = scope.questions or settings.model.questions

@@ -9,12 +9,12 @@ from ops.operate.leader import Leadership
 from ops.scaling.autoscale.autoscaler import Autoscaler, Measure
 from ops.scaling.autoscale.basis import Basis
 from ops.scaling.autoscale.capacity import Capacity, costs_of, promise_of, simulate
-from ops.scaling.autoscale.commands import RunOptions
 from ops.scaling.autoscale.deletion_costs import DeletionCosts
 from ops.scaling.autoscale.evidence import Evidence, Pool
 from ops.scaling.autoscale.expectation import Expectation
 from ops.scaling.autoscale.hands import Elsewhere, Hands
 from ops.scaling.autoscale.local_workers import LocalWorkers, start_worker
+from ops.scaling.autoscale.options import RunOptions
 from ops.scaling.autoscale.policy import Sizing
 from ops.scaling.forecast.calendar import Calendar
 from ops.scaling.forecast.models import DEFAULT, make

@@ -9,10 +9,10 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
+from ops.lab.simulate.experiment import Experiment
+from ops.lab.simulate.rivals import OURS
 from ops.scaling.autoscale.basis import Basis
 from ops.scaling.plan.worker_rate import largest_rate, mix_of
-from ops.simulate.experiment import Experiment
-from ops.simulate.rivals import OURS
 from ops.traces.costs import CPU, EngineCosts
 from ops.traces.drawn import make_trace
 from ops.traces.mixes import SHOP, Promise
@@ -25,7 +25,7 @@ _KIND: Final = "poisson"
 _REQUESTS: Final = 600  # of a simulation
 _SPAN_S: Final = (10.0, 3_600.0)
 _HALF: Final = 0.5
-_TIMES: Final = (0.1, 10.0)  # prompts and answers are simulated so much shorter or longer than a shop's at most
+_TIMES: Final = (0.1, 10.0)  # prompts and answers are simulated at most this many times shorter or longer than a shop's
 
 
 class Capacity(Struct, frozen=True, kw_only=True):
@@ -101,7 +101,7 @@ def promise_of(settings: PromiseSettings, basis: Basis) -> Promise:
 
 
 def _times(seen: float, usual: float) -> float:
-    """Return how much longer than usual; 1 where nothing was seen."""
+    """Return how much longer than usual; 1 if no value was seen."""
     return min(max(seen / usual, _TIMES[0]), _TIMES[1]) if seen > 0.0 and usual > 0.0 else 1.0
 
 

@@ -1,1 +1,1 @@
-"""Forecasts of what will be asked some minutes from now, and how sure they are."""
+"""Forecasts of what will be asked in some minutes, and how sure they are."""

@@ -4,14 +4,14 @@ read."""
 import math
 from collections.abc import Callable
 
+from ops.lab.simulate.experiment import Experiment
 from ops.operate.doctor.kv_memory import SESSION_TOKENS, kv_facts
-from ops.scaling.plan.commands import PlanOptions
 from ops.scaling.plan.limits import MOST_WORKERS, curve, limits
+from ops.scaling.plan.options import PlanOptions
 from ops.scaling.plan.queueing import asked_per_s, fewest_servers, in_system
 from ops.scaling.plan.report import Formulas, Result, WhatIf
 from ops.scaling.plan.sizes import Demand, Plan, Prices, Sizing
 from ops.scaling.plan.worker_rate import Mix, largest_rate, mix_of, point_at
-from ops.simulate.experiment import Experiment
 from shared.settings import Settings
 
 TIMES = (1.0, 2.0, 5.0, 8.0)

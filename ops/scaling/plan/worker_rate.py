@@ -10,8 +10,8 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from ops.simulate.experiment import Experiment
-from ops.simulate.rivals import OURS
+from ops.lab.simulate.experiment import Experiment
+from ops.lab.simulate.rivals import OURS
 from ops.traces.drawn import KINDS, capacity_per_s
 from shared.errors import SettingsError
 

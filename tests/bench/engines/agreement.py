@@ -11,10 +11,11 @@ from typing import Final
 
 import numpy as np
 
+from ops.lab.optimize.lessons import Encoder
+from ops.lab.texts.calibration_set import DEMO, read_texts
+from ops.lifecycle.learn.examples import Example
 from ops.measure.runner import markdown
 from ops.model.prepare import prepare_model
-from ops.optimize.lessons import Encoder, Example
-from ops.texts.calibration_set import DEMO, read_texts
 from shared.faq.entries import PACKAGED_PATH, read_entries
 from shared.model.chat_template import ChatTemplate
 from shared.model.folder import ModelFolder

@@ -14,8 +14,8 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
-from ops.client.dialogue import SUBPROTOCOL
-from ops.load.system import READY
+from ops.lab.client.dialogue import SUBPROTOCOL
+from ops.stack.system import READY
 from shared.wire.codec import GATEWAY_CODECS, msgpack_encode
 from shared.wire.messages import Limits, ResponseCreate, ResponseCreated, ResponseDelta, ResponseDone, SessionCreated
 from shared.wire.outcome import Response, Timings, Usage

@@ -10,7 +10,7 @@ from array import array
 from dataclasses import dataclass, field
 from typing import Final
 
-from ops.client.dialogue import Dialogue
+from ops.lab.client.dialogue import Dialogue
 from shared.wire.messages import ErrorEvent, ResponseCreate, ResponseDelta, ResponseDone, ServerMessage
 from shared.wire.outcome import BY_MODEL
 

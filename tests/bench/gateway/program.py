@@ -16,12 +16,12 @@ from typing import Final
 import psutil
 from rich.console import Console
 
-from ops.load.system import System
 from ops.measure.quantiles import quantiles
 from ops.measure.runner import show
 from ops.measure.search import StepSearch
-from ops.measure.usage import raise_file_limit, rss_bytes, running_on
-from ops.stack.processes import Child, free_port
+from ops.measure.usage import raise_file_limit, rss_bytes
+from ops.stack.processes import Child, free_port, running_on
+from ops.stack.system import System
 from shared.errors import SettingsError
 from shared.settings import Settings
 from tests.bench.cell import FAILED, Bench, Cell, Figures, Measure, Target

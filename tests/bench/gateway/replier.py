@@ -14,7 +14,7 @@ from typing import Any, Final
 import typer
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from ops.load.system import READY
+from ops.stack.system import READY
 from shared.wire.codec import decode_request, msgpack_encode
 from shared.wire.messages import ChatRequest, ReplyDelta, ReplyDone
 from shared.wire.outcome import Timings, Usage

@@ -15,9 +15,9 @@ from typing import Final
 
 from rich.console import Console
 
-from ops.load.system import System
 from ops.stack.embedded import EmbeddedRedis
 from ops.stack.processes import Child, ServiceError
+from ops.stack.system import System
 from shared.errors import SettingsError
 from shared.faq import FaqIndex
 from shared.settings import Settings

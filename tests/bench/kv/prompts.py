@@ -49,7 +49,7 @@ class Prompts:
         model = self.settings.model.dir
         template = ChatTemplate.for_tokenizer(Tokenizer.load(model), ModelFolder.open(model).manifest.chat_template)
         worker = self.settings.worker
-        # As `ops.load.system` has the workers of a bench: of the turns all that fits.
+        # As `ops.stack.system` has the workers of a bench: of the turns all that fits.
         budget = PromptBudget(ENTRY_TOKENS, worker.max_length)
         build = PromptBuilder(template, system=worker.system_prompt, most_turns=worker.history_turns, budget=budget)
         most = worker.max_length - min(self.max_output_tokens, worker.max_length // 4)  # as the worker has it

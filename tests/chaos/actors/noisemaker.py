@@ -9,7 +9,7 @@ from itertools import count
 from random import Random
 from typing import Final
 
-from ops.client.wire import reset_on_close
+from ops.lab.client.wire import reset_on_close
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outgoing, Producer, scan
 from shared.settings.kafka import KafkaSettings

@@ -8,7 +8,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Self
 
-from ops.client.wire import reset_on_close
+from ops.lab.client.wire import reset_on_close
 from tests.chaos.faults.schedule import Kind
 
 _LATENCY_S = 0.05

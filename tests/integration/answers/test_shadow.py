@@ -12,7 +12,7 @@ from typing import Any
 import pytest_asyncio
 from redis.asyncio import Redis
 
-from ops.load.recording.file import BYTES, Header, RecordedRequest, RecordingWriter
+from ops.operate.recording.file import BYTES, Header, RecordedRequest, RecordingWriter
 from shared.wire.codec import decode_observation, msgpack_encode
 from shared.wire.messages import ChatRequest, Observation
 from shared.wire.shadow import LiveAnswer

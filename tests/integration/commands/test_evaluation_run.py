@@ -7,8 +7,8 @@ import pytest
 from rich.console import Console
 
 from ops.evaluation.asking import Gateway
-from ops.evaluation.commands import EvaluationOptions
 from ops.evaluation.judging.questions import Question
+from ops.evaluation.options import EvaluationOptions
 from ops.evaluation.program import BoundMissed, evaluate
 from shared.faq import FaqIndex
 from shared.settings import Settings

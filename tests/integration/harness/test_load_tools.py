@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from ops.load.commands import TrafficOptions
-from ops.load.recording.commands import RecordOptions, ReplayOptions
-from ops.load.recording.file import Recording, read_recording
-from ops.load.recording.record import record
-from ops.load.recording.replay import replay
-from ops.load.traffic import bench_traffic
+from ops.lab.load.options import ReplayOptions, TrafficOptions
+from ops.lab.load.replay import replay
+from ops.lab.load.traffic import bench_traffic
+from ops.operate.recording.file import Recording, read_recording
+from ops.operate.recording.options import RecordOptions
+from ops.operate.recording.record import record
 from shared.settings import Settings
 from tests.support.shared_system import STANDARD
 from tests.support.system import Service, System, eventually

@@ -6,13 +6,13 @@ from typing import Final
 import pytest
 import pytest_asyncio
 
-from ops.client.load import Load
-from ops.client.outcome import Outcome
-from ops.client.plan import plan_of
+from ops.lab.client.load import Load
+from ops.lab.client.outcome import Outcome
+from ops.lab.client.plan import plan_of
+from ops.lab.texts.prompts import question
 from ops.measure.arrivals import schedule
 from ops.measure.quantiles import percentile
 from ops.measure.usage import raise_file_limit
-from ops.texts.prompts import question
 from shared.wire.outcome import BY_MODEL
 from tests.support.reliability import Reliability
 from tests.support.shared_system import Running

@@ -19,7 +19,7 @@ from ops.lifecycle.learn import commands
 from ops.lifecycle.learn.copies import export, remove_forgotten
 from ops.lifecycle.learn.entries import add_lesson
 from ops.lifecycle.learn.lessons import Lesson
-from ops.load.recording.recorder import Recorder
+from ops.operate.recording.recorder import Recorder
 from shared.conversation.history import History
 from shared.conversation.journal import JOURNAL_KEYS, Journal, Journalled
 from shared.conversation.session_value import SessionValue
@@ -36,7 +36,7 @@ from tests.support.fakes.kv_workers import TALK, Workers
 from tests.support.samples.recordings import written
 from tests.support.samples.request_defaults import DEFAULTS
 from tests.unit.gateway.serving.test_gateway_erasure import START, asks, name_of
-from tests.unit.ops.load.recording.test_recorder import record
+from tests.unit.ops.operate.recording.test_recorder import record
 from tests.unit.workers.kv.test_disk import files, tier
 from workers.kv.host import ENTRY_BYTES
 

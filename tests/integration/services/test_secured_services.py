@@ -19,9 +19,9 @@ from redis.exceptions import NoPermissionError
 from rich.console import Console
 
 from ops.lifecycle.learn.copies import read_forgotten
-from ops.load.recording.commands import RecordOptions
-from ops.load.recording.file import read_recording
-from ops.load.recording.record import record
+from ops.operate.recording.file import read_recording
+from ops.operate.recording.options import RecordOptions
+from ops.operate.recording.record import record
 from ops.stack.processes import free_port
 from shared.conversation.history import History
 from shared.errors import BrokerUnavailable

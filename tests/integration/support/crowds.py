@@ -17,7 +17,7 @@ from websockets.client import ClientProtocol
 from websockets.protocol import State
 from websockets.uri import parse_uri
 
-from ops.client.dialogue import CONNECTION_LOST, Dialogue
+from ops.lab.client.dialogue import CONNECTION_LOST, Dialogue
 from shared.client.telling import ConnectFailed
 from shared.wire.messages import (
     ErrorEvent,

@@ -1,8 +1,8 @@
 """The default forecast on recorded series: how much its bound covers, and what it leaves unserved."""
 
+from ops.lab.forecast.rolling import Row, rows_of
+from ops.lab.forecast.table import beats
 from ops.scaling.forecast.models import DEFAULT, make
-from ops.scaling.forecast.rolling import Row, rows_of
-from ops.scaling.forecast.table import beats
 from ops.traces.recorded import read_series
 from tests.proofs.elastic.conftest import Note
 

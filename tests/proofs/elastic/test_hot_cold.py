@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from ops.simulate.experiment import Experiment
+from ops.lab.simulate.experiment import Experiment
 from ops.traces.costs import CPU
 from shared.kafka.producer import partition_of
 from shared.settings import Settings

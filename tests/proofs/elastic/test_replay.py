@@ -5,12 +5,12 @@ from random import Random
 
 import pytest
 
+from ops.lab.fleet.commands import TRACES
+from ops.lab.fleet.contest import BARS, ENTRIES, OURS, SCALERS, Arena
+from ops.lab.fleet.curve import Curve, curve_of
+from ops.lab.fleet.replay import Replay, Row
+from ops.lab.simulate.experiment import Experiment
 from ops.scaling.autoscale.scaler import Scaler, Seen, Wanted
-from ops.scaling.fleet.commands import TRACES
-from ops.scaling.fleet.contest import BARS, ENTRIES, OURS, SCALERS, Arena
-from ops.scaling.fleet.curve import Curve, curve_of
-from ops.scaling.fleet.replay import Replay, Row
-from ops.simulate.experiment import Experiment
 from ops.traces.costs import CPU
 from ops.traces.recorded import read_series
 from shared.settings import Settings

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ops.lifecycle.rollout.simulate import PLAN, equal, row, worse
+from ops.lab.rollout.trials import PLAN, equal, row, worse
 from tests.support.rows import Rows
 from tests.unit.ops.lifecycle.rollout.test_evidence import answers_to_the_alarm
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ops.load.recording.file import BYTES, VERSION, Header, RecordedRequest, RecordingWriter
+from ops.operate.recording.file import BYTES, VERSION, Header, RecordedRequest, RecordingWriter
 
 HEADER = Header(version=VERSION, started_unix_ms=1_800_000_000_000, tokenizer=BYTES, topics=("chat.requests.short",))
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.client.outcome import Outcome
+from ops.lab.client.outcome import Outcome
 from ops.stack.processes import ServiceError
 from shared.conversation.turn import Turn
 from shared.wire.outcome import Reason, Status, Usage

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.main import get_command
 from typer.testing import CliRunner
 
 from ops import cli
@@ -15,6 +14,7 @@ from ops.stack.demo_env import demo_env
 from shared.client.telling import ConnectFailed
 from shared.errors import ReplylineError, SettingsError
 from shared.settings import describe
+from tests.support.command_tree import replyline
 
 
 def commands_of(command: Any, *path: str) -> Iterator[tuple[str, ...]]:
@@ -172,7 +172,7 @@ def test_a_blank_question_is_not_asked(typed: Typed) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", list(commands_of(get_command(cli.app))), ids=lambda command: " ".join(command) or "replyline"
+    "command", list(commands_of(replyline())), ids=lambda command: " ".join(command) or "replyline"
 )
 def test_help_says_what_a_command_does(command: tuple[str, ...]) -> None:
     done = CliRunner().invoke(cli.app, [*command, "--help"], prog_name="replyline")
@@ -181,10 +181,10 @@ def test_help_says_what_a_command_does(command: tuple[str, ...]) -> None:
     assert [line for line in done.stdout.splitlines() if line.strip().endswith(".")]
 
 
-@pytest.mark.parametrize("command", list(commands_of(get_command(cli.app))), ids=" ".join)
+@pytest.mark.parametrize("command", list(commands_of(replyline())), ids=" ".join)
 def test_every_option_that_is_left_out_has_a_value_that_may_be_typed(command: tuple[str, ...]) -> None:
     """A default below its own bound refuses the command without the option."""
-    found: Any = get_command(cli.app)
+    found: Any = replyline()
     for name in command:
         found = found.commands[name]
     context = found.context_class(found)
@@ -195,8 +195,8 @@ def test_every_option_that_is_left_out_has_a_value_that_may_be_typed(command: tu
 
 def value_options() -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield each command with each of its options that take a value."""
-    for path in commands_of(get_command(cli.app)):
-        command: Any = get_command(cli.app)
+    for path in commands_of(replyline()):
+        command: Any = replyline()
         for name in path:
             command = command.commands[name]
         for option in command.params:

@@ -5,12 +5,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from typer.main import get_command
 
-from ops import cli
+from tests.support.command_tree import replyline
 
 ROOT = Path(__file__).parents[3]
-REPLYLINE = get_command(cli.app)
+REPLYLINE = replyline()
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "ops").rglob("*.md")]
 # Inline, or a line of an indented block; it ends where another command or a comment begins.
 TYPED = re.compile(

@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from ops.evaluation.asking import env_of
-from ops.evaluation.commands import EvaluationOptions
 from ops.evaluation.judging.questions import Question
+from ops.evaluation.options import EvaluationOptions
 from ops.evaluation.program import chosen, evaluate
 from shared.errors import SettingsError
 from shared.settings import Settings

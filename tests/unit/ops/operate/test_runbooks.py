@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 import yaml
 
 import shared.telemetry.metrics
-from ops.cli import app
 from ops.dashboards.__main__ import read_boards
 from shared.settings import describe
+from tests.support.command_tree import replyline
 from tests.support.samples.promql import OWN, exposed_names, metric_names
 
 ROOT = Path(__file__).parents[4]
@@ -120,7 +119,7 @@ def test_metrics_settings_and_files_that_are_named_exist(page: Path) -> None:
 
 def _check_command(words: list[str]) -> None:
     """Walks the command line as typed, as far as it names commands; its options must be the last one's."""
-    command: Any = typer.main.get_command(app)
+    command: Any = replyline()
     while words and words[0] in getattr(command, "commands", {}):
         command = command.commands[words.pop(0)]
     assert not (words and hasattr(command, "commands")), f"no such command: {words}"

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ops.simulate.recorded import read_trace
+from ops.lab.simulate.recorded import read_trace
 from ops.traces.costs import CPU, GPU, read_costs
 from ops.traces.drawn import KINDS, make_trace
 from shared.errors import SettingsError

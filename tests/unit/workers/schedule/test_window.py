@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.simulate.simulator import Run, Simulator
-from ops.simulate.virtual_engine import STOP, VirtualEngine
+from ops.lab.simulate.simulator import Run, Simulator
+from ops.lab.simulate.virtual_engine import STOP, VirtualEngine
 from ops.traces.costs import CPU, EngineCosts
 from ops.traces.trace import Request
 from tests.support.fakes.simulated import request, trace_of

@@ -14,7 +14,7 @@ from ops.lifecycle.learn.candidates import Rated
 from ops.lifecycle.learn.copies import export, follow, read_forgotten, remove_forgotten
 from ops.lifecycle.learn.entries import add_lesson
 from ops.lifecycle.learn.lessons import Lesson, read_lessons
-from ops.load.recording.file import RecordingWriter, forget_in, read_recording
+from ops.operate.recording.file import RecordingWriter, forget_in, read_recording
 from shared.conversation.corrections import BadAnswer
 from shared.errors import BrokerUnavailable, SettingsError
 from shared.faq.entries import PACKAGED_PATH

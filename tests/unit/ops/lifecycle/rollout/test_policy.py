@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from ops.lab.rollout.trials import Traffic, equal, row, run, worse
 from ops.lifecycle.rollout.evidence import Evidence
 from ops.lifecycle.rollout.plan import Plan, pack, steps_of, unpack
 from ops.lifecycle.rollout.policy import MOVES, Decision, Health, decide, first_state, next_state, standings
-from ops.lifecycle.rollout.simulate import Traffic, equal, row, run, worse
 from shared.versions.state import Move, State
 from shared.wire.messages import Bucket
 from shared.wire.topics import BUCKETS

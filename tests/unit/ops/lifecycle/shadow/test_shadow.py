@@ -8,7 +8,7 @@ from rich.console import Console
 
 from ops.lifecycle.shadow.replay import observed, question_of, replay, turns_before
 from ops.lifecycle.shadow.report import figures, headline, page, rows
-from ops.load.recording.file import Header, RecordedRequest, RecordingWriter
+from ops.operate.recording.file import Header, RecordedRequest, RecordingWriter
 from shared.errors import SettingsError
 from shared.settings import Settings
 from shared.wire.messages import Observation, Said

@@ -8,7 +8,7 @@ import pytest
 from ops.scaling.autoscale.basis import Basis
 from ops.scaling.autoscale.building import measure_of
 from ops.scaling.autoscale.capacity import Capacity, costs_of, promise_of, simulate
-from ops.scaling.autoscale.commands import RunOptions
+from ops.scaling.autoscale.options import RunOptions
 from ops.traces.costs import CPU, GPU, EngineCosts
 from ops.traces.mixes import PROFILES
 from shared.errors import SettingsError

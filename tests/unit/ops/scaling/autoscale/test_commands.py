@@ -6,7 +6,8 @@ import pytest
 import typer
 
 from ops.scaling.autoscale.building import build
-from ops.scaling.autoscale.commands import RunOptions, run
+from ops.scaling.autoscale.commands import run
+from ops.scaling.autoscale.options import RunOptions
 from shared.errors import SettingsError
 from shared.settings import Settings
 

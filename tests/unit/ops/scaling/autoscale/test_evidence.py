@@ -8,8 +8,8 @@ import pytest
 from gateway.destination.fleet import Fleet
 from ops.scaling.autoscale.basis import Basis
 from ops.scaling.autoscale.building import measure_of
-from ops.scaling.autoscale.commands import RunOptions
 from ops.scaling.autoscale.evidence import Evidence, Pool
+from ops.scaling.autoscale.options import RunOptions
 from ops.scaling.autoscale.scaler import Seen
 from shared.settings import Settings
 from shared.wire.codec import decode_report, decode_scaling

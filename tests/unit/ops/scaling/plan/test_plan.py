@@ -6,14 +6,14 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from ops.cli import app
-from ops.scaling.plan.commands import PlanOptions
+from ops.lab.simulate.experiment import Experiment
 from ops.scaling.plan.forecast import make_plan
 from ops.scaling.plan.limits import curve, limits
+from ops.scaling.plan.options import PlanOptions
 from ops.scaling.plan.queueing import erlang_c, fewest_servers, wait_s
 from ops.scaling.plan.report import Result
 from ops.scaling.plan.sizes import Demand, Plan, Prices, Sizing
 from ops.scaling.plan.worker_rate import Mix
-from ops.simulate.experiment import Experiment
 from ops.traces.costs import read_costs
 from shared.errors import SettingsError
 from shared.settings import Settings

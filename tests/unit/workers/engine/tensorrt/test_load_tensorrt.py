@@ -12,7 +12,7 @@ import onnx
 import pytest
 from structlog.testing import capture_logs
 
-from ops.model.profile import ProfileOptions, profile
+from ops.lab.profile import ProfileOptions, profile
 from shared.errors import EngineError, SettingsError
 from shared.model.folder import ModelFolder
 from shared.settings import Settings

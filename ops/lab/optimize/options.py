@@ -1,0 +1,71 @@
+"""The options of `replyline optimize`."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from msgspec import Struct
+
+
+class QuantizeOptions(Struct, frozen=True, kw_only=True):
+    """The options of `replyline optimize quantize`."""
+
+    out: Annotated[Path, typer.Option(help="the model's folder to write, for the tensorrt engine")]
+    calibration: Annotated[
+        str, typer.Option(metavar="FILE|demo", help="texts as JSONL (docs/models.md); demo: the packaged FAQ's")
+    ]
+    source: Annotated[
+        Path | None, typer.Option(help="a GGUF file or a Hugging Face folder (default: the demo's model)")
+    ] = None
+    bound: Annotated[
+        float, typer.Option(min=0, max=1, help="minimum agreement on every kind of text; below it nothing is published")
+    ] = 0.96
+    exclude: Annotated[
+        str, typer.Option(metavar="PATTERN,…", help="matrices whose activations stay fp16: *.down_proj,layers.0.*")
+    ] = ""
+    max_length: Annotated[int, typer.Option(min=64, help="maximum tokens per sequence")] = 2_048
+    texts: Annotated[int, typer.Option(min=500, help="maximum number of texts to calibrate with")] = 500
+    held_out: Annotated[int, typer.Option(min=20, help="maximum number of texts of each kind to measure by")] = 40
+    seed: Annotated[int, typer.Option(help="seed of the choice of texts")] = 1
+    mlp: Annotated[Literal["int8", "fp8"], typer.Option(help="fp8 is E4M3, for GPUs from SM 89 on (Ada, Hopper)")] = (
+        "int8"
+    )
+    models: Annotated[Path, typer.Option("--dir", help="where the fp32 model is prepared")] = Path(".models")
+
+
+class DistillOptions(Struct, frozen=True, kw_only=True):
+    """The options of `replyline optimize distill`."""
+
+    out: Annotated[Path, typer.Option(help="the adapter's folder to write, including loss.jsonl")]
+    student: Annotated[
+        Path | None, typer.Option(help="a GGUF file or a Hugging Face folder (default: the demo's model)")
+    ] = None
+    teacher: Annotated[
+        Path | None, typer.Option(help="likewise, with the student's vocabulary; the student learns its logits (KL)")
+    ] = None
+    targets: Annotated[
+        str, typer.Option(metavar="FILE|demo", help="examples as JSONL (docs/models.md); demo: the packaged FAQ's")
+    ] = "demo"
+    name: Annotated[str | None, typer.Option(help="name of the model with the adapter (default: STUDENT-FOLDER)")] = (
+        None
+    )
+    held_out: Annotated[
+        float, typer.Option(min=0, max=0.9, help="share of a file's examples used only for measuring")
+    ] = 0.1
+    epochs: Annotated[int, typer.Option(min=1, help="how often each example is shown")] = 3
+    rank: Annotated[int, typer.Option(min=1, max=512, help="rank of LoRA's matrices")] = 8
+    alpha: Annotated[int, typer.Option(min=1, help="LoRA's scale, times the rank")] = 16
+    learning_rate: Annotated[float, typer.Option(min=1e-7, max=1, help="peak learning rate of AdamW")] = 1e-3
+    batch: Annotated[int, typer.Option(min=1, help="examples per step")] = 4
+    max_length: Annotated[
+        int, typer.Option(min=16, help="maximum tokens of prompt and answer; longer examples are skipped")
+    ] = 512
+    dtype: Annotated[Literal["bf16", "fp32"], typer.Option(help="dtype of the model; trained weights are fp32")] = (
+        "bf16"
+    )
+    device: Annotated[Literal["auto", "cpu"], typer.Option(help="auto: use a GPU if there is one")] = "auto"
+    seed: Annotated[int, typer.Option(help="seed of the examples' order and of the initial matrices")] = 1
+    checkpoint_every: Annotated[
+        int, typer.Option(min=1, help="steps between checkpoints, from which --resume continues")
+    ] = 20
+    resume: Annotated[bool, typer.Option("--resume", help="continue the training begun in --out")] = False

@@ -1,0 +1,154 @@
+"""Virtual time with the ladder: a champion's worker and a light one on the same cores, behind one gateway.
+
+While both compute, a step takes twice as long. A request that the champion's scheduler gives up is placed again, as
+`gateway/serving/sending.py` does.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from gateway.destination.choose import View, below, choose
+from gateway.destination.destination import TO_CHAMPION, Destination, Question
+from gateway.destination.ladder import Ladder
+from gateway.destination.ladder import Step as Rung
+from gateway.destination.lanes import LaneAdmissions
+from ops.lab.simulate.simulated_worker import SimulatedWorker
+from ops.lab.simulate.simulator import (
+    Ending,
+    Learns,
+    Run,
+    SimulatedOutcome,
+    deadline_of,
+    first_text_ms,
+    outcome_of,
+    sequence_of,
+)
+from ops.traces.trace import Request, Trace
+from shared.versions.state import State
+from shared.wire.session_key import SessionKey
+from workers.schedule.sequence import Finished
+
+_PARTITION: Final = 0
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class LadderWorker(SimulatedWorker):
+    """One lane's worker. `learns` gets the durations of its calls."""
+
+    lane: Rung
+    learns: Learns
+
+
+@dataclass(slots=True, kw_only=True)
+class LadderSimulator:
+    """`workers` from the top of the ladder down."""
+
+    trace: Trace
+    workers: Sequence[LadderWorker]
+    admissions: LaneAdmissions
+    ladder: Ladder
+    hints: bool = True
+    by_lane: Counter[str] = field(default_factory=Counter)
+    _endings: list[Ending | None] = field(default_factory=list)
+    _offered: int = 0
+    _busy_ms: float = 0.0
+
+    def run(self) -> Run:
+        """Run until every request has ended; `by_lane` then counts the answers in time."""
+        self._endings = [None] * len(self.trace.requests)
+        while (now_ms := self._next_ms()) is not None:
+            for worker in self.workers:
+                if worker.step is not None and worker.ends_ms <= now_ms:
+                    self._complete(worker, now_ms)
+            while self._offered < len(self.trace.requests) and self._arrival_ms() <= now_ms:
+                self._place(self._offered)
+                self._offered += 1
+            for worker in self.workers:
+                if worker.step is None:
+                    self._begin(worker, now_ms)
+        endings = [ending for ending in self._endings if ending is not None]
+        assert len(endings) == len(self.trace.requests), "a scheduler holds requests and does nothing"
+        return Run(endings=endings, busy_ms=self._busy_ms, rows_histogram=self.workers[0].engine.rows_histogram)
+
+    def _arrival_ms(self) -> float:
+        return self.trace.requests[self._offered].arrival_ms
+
+    def _next_ms(self) -> float | None:
+        ends = [worker.ends_ms for worker in self.workers if worker.step is not None]
+        arrivals = [self._arrival_ms()] if self._offered < len(self.trace.requests) else []
+        return min([*ends, *arrivals], default=None)
+
+    def _place(self, index: int) -> None:
+        request = self.trace.requests[index]
+        where = choose(_question(index, request), TO_CHAMPION, self._view(request.arrival_ms))
+        if isinstance(where, Destination):
+            self._post(index, where.lane)
+        else:
+            self._endings[index] = Ending(
+                request=request,
+                outcome=SimulatedOutcome.FALLBACK,
+                first_token_ms=None,
+                released_ms=request.arrival_ms,
+                num_rows=0,
+            )
+
+    def _view(self, now_ms: float) -> View:
+        return View(
+            now_unix_ms=now_ms,
+            state=State(),
+            admissions=self.admissions,
+            ladder=self.ladder,
+            partition_of=lambda *_: _PARTITION,
+        )
+
+    def _post(self, index: int, lane: str) -> None:
+        request = self.trace.requests[index]
+        [worker] = [each for each in self.workers if each.lane == lane]
+        worker.mail.append(sequence_of(index, request, deadline_of(request), hints=self.hints))
+
+    def _begin(self, worker: LadderWorker, now_ms: float) -> None:
+        for finished in worker.take_mail(now_ms):
+            self._end(worker, finished, now_ms)
+        step = worker.scheduler.next_step(now_ms)
+        worker.gate.report(worker.scheduler, now_ms)
+        if step is None:
+            return
+        shared = 1 + sum(other.step is not None for other in self.workers)
+        self._busy_ms += worker.begin(step, now_ms, times=shared) / shared
+        assert worker.step is not None
+        for ms, work in worker.step[1].calls:
+            worker.learns.observe(ms, work)
+
+    def _complete(self, worker: LadderWorker, now_ms: float) -> None:
+        for finished in worker.complete(now_ms):
+            self._end(worker, finished, now_ms)
+
+    def _end(self, worker: LadderWorker, finished: Finished, now_ms: float) -> None:
+        sequence = worker.end(finished, now_ms)
+        if finished.reason == "infeasible" and sequence.shown_unix_ms is None:
+            question = _question(sequence.index, sequence.request)
+            to = below(question, Destination(worker.lane), self._view(now_ms))
+            if to is not None:
+                self._post(sequence.index, to.lane)
+                return
+        outcome = outcome_of(sequence, finished, now_ms)
+        self.by_lane[worker.lane] += outcome is SimulatedOutcome.IN_DEADLINE
+        self._endings[sequence.index] = Ending(
+            request=sequence.request,
+            outcome=outcome,
+            first_token_ms=first_text_ms(sequence, finished, now_ms),
+            released_ms=now_ms,
+            num_rows=sequence.num_chunks + max(0, sequence.computed - sequence.request.prompt_tokens),
+        )
+
+
+def _question(index: int, request: Request) -> Question:
+    return Question(
+        request_id=str(index),
+        session=SessionKey(request.tenant, request.session or str(index)),
+        bucket=request.bucket,
+        deadline=deadline_of(request),
+        received_unix_ms=request.arrival_ms,
+    )

@@ -1,0 +1,101 @@
+"""Forecasts are judged by the actual demand, each from the past alone."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ops.lab.forecast.commands import ForecastOptions, forecast
+from ops.lab.forecast.rolling import Row, rows_of
+from ops.lab.forecast.table import beats
+from ops.scaling.forecast.forecaster import Forecaster
+from ops.scaling.forecast.models import make
+from ops.traces.recorded import NAMES, Series, read_series
+from shared.errors import SettingsError
+
+RAMP = Series(name="ramp", bin_s=600, values=tuple(float(value) for value in range(100, 240)))
+
+
+class Headroom:
+    """Expects the last value, and a fixed share more at most."""
+
+    name = "headroom"
+
+    def __init__(self, share: float) -> None:
+        self.share = share
+
+    def observe(self, value: float) -> None:
+        self.last = value
+
+    def expected(self, steps: int) -> float:
+        return self.last
+
+    def upper(self, steps: int, quantile: float) -> float:
+        return self.last * (1 + self.share)
+
+
+def row(forecaster: Forecaster, series: Series = RAMP, horizon_min: float = 10) -> Row:
+    (found,) = rows_of(series, forecaster, [horizon_min], 0.9, lambda: 0.0)
+    return found
+
+
+def test_a_bin_is_forecast_from_those_before_it() -> None:
+    """On a ramp of 1 a bin the last value is off by as many as the steps: one that saw the bin itself would not be."""
+    total = sum(range(180, 240))
+    assert row(make("last")).wape == pytest.approx(60 / total)
+    assert row(make("last"), horizon_min=20).wape == pytest.approx(120 / total)
+    assert row(Headroom(0.0)).under == pytest.approx(60 / total)
+    assert row(Headroom(0.0)).coverage == 0.0
+
+
+def test_a_flat_headroom_is_worth_itself() -> None:
+    series = read_series("m-large")
+    assert row(Headroom(0.3), series).of_persistence == pytest.approx(1.0, abs=0.01)
+
+
+def test_what_was_not_recorded_is_not_judged() -> None:
+    gap = msgspec.structs.replace(RAMP, values=(*RAMP.values[:-1], None))
+    assert row(make("last"), gap).wape == pytest.approx(59 / sum(range(180, 239)))
+
+
+@pytest.mark.parametrize("horizon_min", [0, 5, 15, float("nan"), float("inf"), 1_000])
+def test_a_horizon_is_a_whole_number_of_bins(horizon_min: float) -> None:
+    with pytest.raises(SettingsError, match=r"--horizon-min .*: ramp has 140 bins of 10 minutes"):
+        row(make("last"), horizon_min=horizon_min)
+
+
+def test_a_model_beats_the_bar_only_by_a_twentieth_of_the_better_one() -> None:
+    def made(model: str, share: float) -> Row:
+        return msgspec.structs.replace(row(Headroom(0.1)), model=model, of_persistence=share)
+
+    rows = [made("last", 1.02), made("damped", 0.9), made("good", 0.85), made("near", 0.88)]
+    assert beats(rows) == {"good": (1, 1), "near": (0, 1)}
+
+
+def test_each_kept_series_says_where_it_is_from() -> None:
+    series = [read_series(name) for name in NAMES]
+    assert {each.licence for each in series} == {"Apache-2.0", "CC-BY-4.0", "MIT"}
+    assert all(each.source.startswith("https://github.com/") and each.title for each in series)
+    assert [each.values.count(None) for each in series[:3]] == [37, 102, 0]
+
+
+def test_the_command_prints_a_row_a_model_and_the_rule(capsys: pytest.CaptureFixture[str]) -> None:
+    forecast(ForecastOptions(trace=["azure-conv", "elb"], model=["last", "damped", "day"]))
+    out = capsys.readouterr().out
+    assert (out.count("| azure-conv |"), out.count("| elb |")) == (6, 6)
+    assert "last and damped, 10 minutes ahead or more, in 0 of 2" in out
+
+
+@pytest.mark.parametrize(
+    ("trace", "said"),
+    [("nowhere", "neither a file nor one of m-small"), ("pyproject.toml", 'the file must look like {"name": "shop"')],
+)
+def test_a_wrong_trace_is_named(trace: str, said: str) -> None:
+    with pytest.raises(SettingsError, match=f"--trace {trace}: .*{said}"):
+        read_series(trace)
+
+
+def test_a_trace_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
+    (tmp_path / "shop.json").write_bytes(b'{"name": "\xff", "bin_s": 600, "values": [1, 2]}')
+    with pytest.raises(SettingsError, match=r"shop\.json: .*can't decode"):
+        read_series(str(tmp_path / "shop.json"))
