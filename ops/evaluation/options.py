@@ -18,7 +18,7 @@ class EvaluationOptions(Struct, frozen=True, kw_only=True):
     language: Annotated[Literal["en", "zh"] | None, typer.Option(help="of the questions (default: both)")] = None
     url: Annotated[
         str | None,
-        typer.Option(callback=gateway_address, help="a running gateway's address (none: a system of its own)"),
+        typer.Option(callback=gateway_address, help="a running gateway's address (none: start a system)"),
     ] = None
     token: Token = None
     model_dir: Annotated[
@@ -27,14 +27,15 @@ class EvaluationOptions(Struct, frozen=True, kw_only=True):
     policy: Annotated[Literal["grounded", "model"] | None, typer.Option(help="who answers (default: as set)")] = None
     guard: Annotated[bool | None, typer.Option("--guard/--no-guard", help="the fact guard (default: as set)")] = None
     fit: Annotated[
-        bool, typer.Option("--fit", help="only choose the policy's two thresholds, by the dev questions; asks nobody")
+        bool,
+        typer.Option("--fit", help="only choose the policy's two thresholds, by the dev questions; asks no system"),
     ] = False
     questions: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="JSON Lines (docs/evaluation.md) (default: those of the demo shop)"),
     ] = None
     faq: Annotated[Path | None, typer.Option(metavar="FILE", help="what they are about (default: as set)")] = None
-    limit: Annotated[int | None, typer.Option(min=1, help="so many of them, from all over the file")] = None
+    limit: Annotated[int | None, typer.Option(min=1, help="number of questions, spread over the file")] = None
     clients: Annotated[int, typer.Option(min=1, max=64, help="conversations at a time")] = 6
     require: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="exit with 1 if it is not met: en_right=0.9")

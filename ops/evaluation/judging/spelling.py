@@ -1,4 +1,4 @@
-"""One spelling for what can be written in several ways, so that a right answer is found right in anybody's words. Pure.
+"""One spelling for what can be written in several ways, so that a right answer is found right in any wording. Pure.
 
 Width, case, dashes, quotes and spacing; numbers in words, English and Chinese; currencies and percent; plurals of the
 units that follow numbers; times of day with am, pm or 下午.
