@@ -32,7 +32,9 @@ _LIFECYCLE: Final = "tests/proofs/lifecycle/test_page.py"
 TYPED: Final = {
     "CONTRIBUTING.md: make check": _MINUTES,
     "README.md: make demo": DEMO,
+    "README.md: make test": _MINUTES,
     "README.zh.md: make demo": "is README.md's block",
+    "README.zh.md: make test": _MINUTES,
     "README.md: export PATH=$PWD/.venv/bin:$PATH && source .run/demo.env": DEMO,
     "README.zh.md: export PATH=$PWD/.venv/bin:$PATH && source .run/demo.env": DEMO,
     "docs/answers.md: replyline model prepare": DEMO,
