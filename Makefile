@@ -24,7 +24,7 @@ BIN := .venv/bin
 CODE := gateway ops shared workers tests examples
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages demo doctor quick test test-long test-torch check pictures fmt bench bench-engines planted-bugs mutants world world-night k8s-check k8s-prove chaos reliability doors lifecycle elastic up lock clean
+.PHONY: help setup packages demo doctor quick test test-long test-torch check pictures docs fmt bench bench-engines planted-bugs mutants world world-night k8s-check k8s-prove chaos reliability doors lifecycle elastic up lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -157,6 +157,9 @@ pictures: ## the README's pictures, of the demo as it is now
 	@ops/setup/native
 	@$(BIN)/replyline model prepare
 	@exec $(BIN)/python -m tests.pictures
+
+docs: ## the pages as a site in .cache/site; are all links and anchors right?
+	@ops/setup/site
 
 packages: ## the clients for others to install, Python and npm, into dist/
 	@ops/setup/venv test
