@@ -55,10 +55,16 @@ class Bundle:
         return signer(self.signature, _MEANT_FOR + self.document, keys)
 
     def write(self, path: Path) -> None:
-        """Write the document and its signature; the document last, as it is what is looked for."""
-        for file, data in ((signature_of(path), self.signature), (path, self.document)):
-            part = file.with_name(f"{file.name}.part")
-            part.write_bytes(data)
+        """Write the document and its signature; the document last, as it is what is looked for.
+
+        Raises:
+            OSError: one of them could not be written; both are as they were.
+        """
+        files = {signature_of(path): self.signature, path: self.document}
+        parts = {file: file.with_name(f"{file.name}.part") for file in files}
+        for file, data in files.items():
+            parts[file].write_bytes(data)
+        for file, part in parts.items():
             part.replace(file)
 
 

@@ -44,25 +44,35 @@ class FaqFiles:
         """Use what was kept, where something was. Raises `SettingsError` where no trusted key has signed it."""
         self.folder.mkdir(parents=True, exist_ok=True)
         if (self.folder / SIGNED).exists():
-            self._use(Bundle.open(self.folder / SIGNED))
+            bundle = Bundle.open(self.folder / SIGNED)
+            self._check_signer(bundle)
+            self._use(bundle)
 
     def take(self, document: bytes, signature: bytes) -> None:
-        """Use a version from the centre. Raises `SettingsError` for one that is not signed, or older."""
+        """Store a version from the centre, then use it: what serves is what a restart opens, also on a full disk.
+
+        Raises:
+            SettingsError: it is older, or no trusted key has signed it.
+            OSError: it could not be written; the earlier version is used.
+        """
         bundle = Bundle.read(document, signature, "the centre's FAQ")
         if self.version is not None and bundle.version < self.version:
             raise SettingsError(
                 f"the centre's FAQ is version {bundle.version}, older than {self.version}, which this edge has: it is "
                 "not taken; sign the right one anew: replyline faq sign"
             )
-        self._use(bundle)
+        self._check_signer(bundle)
         bundle.write(self.folder / SIGNED)
+        self._use(bundle)
 
-    def _use(self, bundle: Bundle) -> None:
+    def _check_signer(self, bundle: Bundle) -> None:
         if bundle.signer(self.keys) is None:
             raise SettingsError(
                 f"FAQ version {bundle.version} is signed by no trusted key ({', '.join(self.keys)}), and not taken;"
                 " put the signer's key into the folder of REPLYLINE_EDGE__TRUSTED_KEYS"
             )
+
+    def _use(self, bundle: Bundle) -> None:
         if not self.faq.exists() or self.faq.read_bytes() != bundle.faq:
             part = self.faq.with_suffix(".part")
             part.write_bytes(bundle.faq)

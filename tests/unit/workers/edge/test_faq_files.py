@@ -1,5 +1,6 @@
 """The FAQ versions that an edge accepts, and how far it trusts the one in use."""
 
+import errno
 import json
 from pathlib import Path
 
@@ -86,3 +87,32 @@ async def test_a_newer_version_makes_the_loaded_one_stale_immediately(edge: FaqF
     await faq.look()
     assert (faq.index.entries[0].answer, faq.freshness.version) == ("60 days, newly.", 3)
     assert not faq.freshness.is_stale(2_000)
+
+
+@pytest.mark.parametrize("written", range(3))
+def test_a_full_disk_keeps_one_version_whole(
+    edge: FaqFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: int
+) -> None:
+    """Whichever of its files no longer fits, a restart opens a signed version, and never an older one than served."""
+    take(edge, tmp_path, "30 days.", 2)
+    bundle, room, write = sign_faq(faq_of(tmp_path, "14 days"), KEY, 3), [written], Path.write_bytes
+
+    def write_while_there_is_room(self: Path, data: bytes) -> int:
+        if not room[0]:
+            write(self, data[:1])
+            raise OSError(errno.ENOSPC, "No space left on device")
+        room[0] -= 1
+        return write(self, data)
+
+    monkeypatch.setattr(Path, "write_bytes", write_while_there_is_room)
+    with pytest.raises(OSError, match="No space left"):
+        edge.take(bundle.document, bundle.signature)
+    assert edge.version == 2, "so that it asks for the new one again"
+    monkeypatch.undo()
+    again = FaqFiles(edge.folder, TRUSTED)
+    again.open()
+    assert again.version in (2, 3)
+    assert [entry.answer for entry in read_entries(again.faq)] == ["30 days." if again.version == 2 else "14 days"]
+    edge.take(bundle.document, bundle.signature)
+    again.open()
+    assert again.version == 3
