@@ -111,21 +111,25 @@ async def test_one_of_four_workers_is_asked_to_end(new_system: MakeSystem, note:
         await asyncio.sleep(_STEADY_S)
         begin_s = time.monotonic()
         await pool.end(pool.workers[-1:])
-        if static:
+        left_s = time.monotonic()
+        phases = {"while it leaves": Change(begin_s, left_s, 0.0, 1.0)}
+        if static:  # on this machine, whose cores the start of a process takes from the others
             await pool.grow(1)
-        change = Change(begin_s, time.monotonic(), 0.0, 1.0)
+            phases["while its replacement starts"] = Change(left_s + _SOON_S, time.monotonic(), 0.0, 1.0)
         await asyncio.sleep(_STEADY_S)
     verdict = await crowd.judged(pool)
-    waits = sorted(crowd.wait_s(page) for page in crowd.pages if _within(page, [change]))
-    steady = sorted(crowd.wait_s(page) for page in crowd.pages if not _within(page, [change]))
-    found, p95_s, kind = broken(verdict), waits[len(waits) * 95 // 100], "static" if static else "elastic"
-    note(
-        f"live: SIGTERM of one of 4 {kind} workers, first text in its {change.took_s:.0f} s",
-        f"p95 {p95_s:.2f} s, max {waits[-1]:.2f} s of {len(waits)}; p95 {steady[len(steady) * 95 // 100]:.2f} s, "
-        f"max {steady[-1]:.2f} s while none goes; {len(found)} kinds broken",
-        f"p95 ≤ {_SOON_S} s, max ≤ {_MOST_GAP_S} s",
-        holds=p95_s <= _SOON_S and waits[-1] <= _MOST_GAP_S and not found,
-    )
+    steady = sorted(crowd.wait_s(page) for page in crowd.pages if not _within(page, [*phases.values()]))
+    found, kind = broken(verdict), "static" if static else "elastic"
+    for phase, change in phases.items():
+        waits = sorted(crowd.wait_s(page) for page in crowd.pages if _within(page, [change]))
+        p95_s = waits[len(waits) * 95 // 100]
+        note(
+            f"live: SIGTERM of one of 4 {kind} workers, first text {phase}",
+            f"p95 {p95_s:.2f} s, max {waits[-1]:.2f} s of {len(waits)} in {change.took_s:.0f} s; p95 "
+            f"{steady[len(steady) * 95 // 100]:.2f} s, max {steady[-1]:.2f} s otherwise; {len(found)} kinds broken",
+            f"p95 ≤ {_SOON_S} s, max ≤ {_MOST_GAP_S} s",
+            holds=p95_s <= _SOON_S and waits[-1] <= _MOST_GAP_S and not found,
+        )
     assert not found, found
 
 
