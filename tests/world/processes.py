@@ -7,6 +7,7 @@ from typing import Any, Final, Literal
 import gateway.__main__ as gateway_main
 import workers.__main__ as worker_main
 from shared.errors import ReplylineError
+from shared.process.lifetime import Stopped
 from shared.settings import Settings
 from tests.world.plan import CANARY
 from tests.world.virtual.loop import VirtualLoop
@@ -142,7 +143,7 @@ class Process:
         if task.cancelled():
             return
         error = task.exception()
-        if error is not None and not isinstance(error, ReplylineError):
+        if error is not None and not isinstance(error, (ReplylineError, Stopped)):
             self._crashed(f"{self.node.name}: {error!r}")
         self.node.bury()
         self._again()
