@@ -52,10 +52,10 @@ def simulate(options: FleetOptions) -> None:
     from ops.lab.fleet.curve import LOADS, curve_of
     from ops.lab.fleet.page import page, table
     from ops.lab.fleet.replay import Replay, Told
-    from ops.lab.simulate.experiment import Experiment
     from ops.measure.runner import progress_bar, write_html, write_json
     from ops.traces.costs import read_costs
     from ops.traces.recorded import read_series
+    from ops.virtual_worker.experiment import Experiment
 
     settings = settings_of("autoscale")
     names = _names(options.scalers)

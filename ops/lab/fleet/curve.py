@@ -18,9 +18,9 @@ from ops.lab.fleet.pool import Pool
 from ops.lab.fleet.rivals import Static
 from ops.lab.fleet.simulator import FleetSimulator
 from ops.lab.fleet.watch import Watch
-from ops.lab.simulate.experiment import Experiment
 from ops.traces.drawn import capacity_per_s
 from ops.traces.mixes import shop
+from ops.virtual_worker.experiment import Experiment
 from shared.errors import SettingsError
 
 LOADS: Final = (0.2, 0.4, 0.55, 0.7, 0.8, 0.9, 1.0, 1.2, 1.5, 2.0, 3.0)

@@ -15,10 +15,10 @@ from ops.lab.fleet.load import Load, scaled
 from ops.lab.fleet.pool import Pool, taken_back
 from ops.lab.fleet.simulator import FleetSimulator, Played
 from ops.lab.fleet.watch import MINUTE_MS, Watch
-from ops.lab.simulate.experiment import Experiment
 from ops.scaling.autoscale.scaler import Scaler
 from ops.scaling.forecast.models import make
 from ops.traces.recorded import Series
+from ops.virtual_worker.experiment import Experiment
 
 SHORT_TICK_S: Final = 5.0
 LONG_TICK_S: Final = 15.0

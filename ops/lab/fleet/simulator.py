@@ -19,14 +19,14 @@ from gateway.destination.admission import Admission, AdmissionLimits, AdmissionP
 from ops.lab.fleet.load import Load
 from ops.lab.fleet.pool import Machine, Pool
 from ops.lab.fleet.watch import Watch, Workers
-from ops.lab.simulate.experiment import Experiment
-from ops.lab.simulate.gate import Gate
 from ops.lab.simulate.rivals import OURS, scheduler_of
 from ops.lab.simulate.simulated_worker import SimulatedWorker
-from ops.lab.simulate.simulator import SimulatedOutcome, deadline_of, outcome_of, sequence_of
-from ops.lab.simulate.virtual_engine import VirtualEngine
 from ops.scaling.autoscale.scaler import Scaler
 from ops.traces.trace import Request
+from ops.virtual_worker.experiment import Experiment
+from ops.virtual_worker.gate import Gate
+from ops.virtual_worker.simulator import SimulatedOutcome, deadline_of, outcome_of, sequence_of
+from ops.virtual_worker.virtual_engine import VirtualEngine
 from shared.wire.assignment import GroupMember, assign
 from shared.wire.topics import BUCKETS
 from workers.schedule.costs import CostModel

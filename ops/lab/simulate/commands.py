@@ -72,12 +72,12 @@ class SimulateOptions(Struct, frozen=True, kw_only=True):
 def simulate(options: SimulateOptions) -> None:
     """Simulate traces with the worker's own scheduler in virtual time, and compare it with other policies and the
     offline bound."""
-    from ops.lab.simulate.experiment import Experiment
+    from ops.lab.simulate.comparison import Comparison
     from ops.lab.simulate.summary import table
     from ops.measure.runner import progress_bar, write_json
     from ops.traces.costs import read_costs
 
-    experiment = Experiment(
+    experiment = Comparison(
         traces=_traces(options.traces),
         loads=_loads(options.traces, options.loads),
         policies=_policies(options.policies),
@@ -126,7 +126,7 @@ def _loads(traces: list[str] | None, given: list[float] | None) -> tuple[float |
 
 
 def _policies(given: list[str] | None) -> tuple[str, ...]:
-    from ops.lab.simulate.experiment import ALL_POLICIES, KNOWN_POLICIES
+    from ops.lab.simulate.comparison import ALL_POLICIES, KNOWN_POLICIES
 
     names = tuple(dict.fromkeys(given or ["all"]))
     if "all" in names:

@@ -15,7 +15,8 @@ from gateway.destination.ladder import Ladder
 from gateway.destination.ladder import Step as Rung
 from gateway.destination.lanes import LaneAdmissions
 from ops.lab.simulate.simulated_worker import SimulatedWorker
-from ops.lab.simulate.simulator import (
+from ops.traces.trace import Request, Trace
+from ops.virtual_worker.simulator import (
     Ending,
     Learns,
     Run,
@@ -25,7 +26,6 @@ from ops.lab.simulate.simulator import (
     outcome_of,
     sequence_of,
 )
-from ops.traces.trace import Request, Trace
 from shared.versions.state import State
 from shared.wire.session_key import SessionKey
 from workers.schedule.sequence import Finished

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from ops.lab.simulate.bound import Bound
-from ops.lab.simulate.simulator import Ending, Run, SimulatedOutcome
 from ops.measure.quantiles import percentile
 from ops.traces.least_work import LeastWork
 from ops.traces.trace import Trace
+from ops.virtual_worker.simulator import Ending, Run, SimulatedOutcome
 
 
 class ClassRow(Struct, frozen=True, kw_only=True):
@@ -71,10 +71,7 @@ def row_of(subject: Subject, run: Run, *, real_s: float | None = None) -> Row:
     trace, bound = subject.trace, subject.bound
     counts = Counter(ending.outcome for ending in run.endings)
     good = counts[SimulatedOutcome.IN_DEADLINE]
-    ttfts = sorted(
-        ending.first_token_ms - ending.request.arrival_ms for ending in run.endings if ending.first_token_ms is not None
-    )
-    span_ms = max([1.0, trace.span_ms, *(ending.released_ms for ending in run.endings)])
+    ttfts = run.ttfts_ms()
     return Row(
         trace=trace.name,
         load=trace.load,
@@ -94,9 +91,9 @@ def row_of(subject: Subject, run: Run, *, real_s: float | None = None) -> Row:
         of_bound=round(good / bound.answers, 4) if bound is not None and bound.answers else None,
         by_class=_by_class(run.endings, subject.least, bound),
         wasted_steps=_wasted(run.endings),
-        busy=round(run.busy_ms / span_ms, 4),
+        busy=run.busy(trace),
         mean_batch_rows=_mean_rows(run.rows_histogram),
-        times_real_time=round(span_ms / 1_000 / real_s, 1) if real_s else None,
+        times_real_time=round(run.span_ms(trace) / 1_000 / real_s, 1) if real_s else None,
     )
 
 

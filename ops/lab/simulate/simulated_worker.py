@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from ops.lab.simulate.gate import Gate
-from ops.lab.simulate.simulator import shown_tokens
-from ops.lab.simulate.virtual_engine import Computed, SimulatedSequence, VirtualEngine
+from ops.virtual_worker.gate import Gate
+from ops.virtual_worker.simulator import shown_tokens
+from ops.virtual_worker.virtual_engine import Computed, SimulatedSequence, VirtualEngine
 from workers.schedule.scheduler import EngineStep, Scheduler
 from workers.schedule.sequence import Finished
 

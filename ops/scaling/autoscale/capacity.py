@@ -9,13 +9,11 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from ops.lab.simulate.experiment import Experiment
-from ops.lab.simulate.rivals import OURS
 from ops.scaling.autoscale.basis import Basis
 from ops.scaling.plan.worker_rate import largest_rate, mix_of
 from ops.traces.costs import CPU, EngineCosts
-from ops.traces.drawn import make_trace
 from ops.traces.mixes import SHOP, Promise
+from ops.virtual_worker.experiment import Experiment
 from shared.settings import Settings
 from shared.settings.promise import PromiseSettings
 from shared.wire.step_law import StepLaw
@@ -52,8 +50,6 @@ def simulate(
 ) -> Capacity:
     """Return what a worker of such costs carries. Raises `SettingsError` where it keeps the goal at no load."""
     experiment = Experiment(
-        traces=(_KIND,),
-        loads=(1.0,),
         slots=slots,
         seconds=1.0,
         costs=costs,
@@ -107,9 +103,8 @@ def _times(seen: float, usual: float) -> float:
 
 def _service_ms(experiment: Experiment) -> float:
     """Return the machine time of a request as the simulated worker would report it, at half of its capacity."""
-    least = experiment.least
-    trace = make_trace(_KIND, load=_HALF, seconds=experiment.seconds, seed=experiment.seed, least=least)
-    simulator = experiment.simulator(trace, OURS)
+    trace = experiment.trace(_KIND, _HALF)
+    simulator = experiment.simulator(trace)
     simulator.run()
     outlook = simulator.scheduler.outlook(trace.requests[-1].arrival_ms)
     assert outlook is not None

@@ -18,18 +18,16 @@ def plan(options: PlanOptions) -> None:
 
     The rate of one worker is simulated with the product's scheduler and admission; formulas are shown for comparison.
     """
-    from ops.lab.simulate.experiment import Experiment
     from ops.measure.runner import progress_bar, write_json
     from ops.scaling.plan.forecast import TIMES, make_plan
     from ops.scaling.plan.report import tables
     from ops.traces.costs import read_costs
+    from ops.virtual_worker.experiment import Experiment
 
     settings = settings_of("plan")
     if (options.chats is None) == (options.rate is None):
         raise SettingsError("say --chats (and --think-s), or --rate; one of them")
     experiment = Experiment(
-        traces=(options.mix,),
-        loads=(1.0,),
         slots=options.slots,
         seconds=options.seconds,
         seed=options.seed,

@@ -4,7 +4,6 @@ read."""
 import math
 from collections.abc import Callable
 
-from ops.lab.simulate.experiment import Experiment
 from ops.operate.doctor.kv_memory import SESSION_TOKENS, kv_facts
 from ops.scaling.plan.limits import MOST_WORKERS, curve, limits
 from ops.scaling.plan.options import PlanOptions
@@ -12,6 +11,7 @@ from ops.scaling.plan.queueing import asked_per_s, fewest_servers, in_system
 from ops.scaling.plan.report import Formulas, Result, WhatIf
 from ops.scaling.plan.sizes import Demand, Plan, Prices, Sizing
 from ops.scaling.plan.worker_rate import Mix, largest_rate, mix_of, point_at
+from ops.virtual_worker.experiment import Experiment
 from shared.settings import Settings
 
 TIMES = (1.0, 2.0, 5.0, 8.0)
@@ -70,14 +70,14 @@ def _sizing(forecast: PlanOptions, demand: Demand, mix: Mix, worker_per_s: float
 def _what_if(times: float, then: Plan, workers: int, demand: Demand, mix: Mix, experiment: Experiment) -> WhatIf:
     """Return what `times` the peak would need, and the share that the planned workers would answer in time at that
     load."""
-    (kind,), per_s = experiment.traces, demand.per_s * times
+    per_s = demand.per_s * times
     load = min(per_s / workers / mix.capacity_per_s, _HEAVIEST_LOAD)
     return WhatIf(
         times=times,
         per_s=per_s,
         workers=then.workers,
         cost_per_hour=then.cost_per_hour,
-        attainment_as_planned=point_at(kind, load, experiment, mix.capacity_per_s).attainment,
+        attainment_as_planned=point_at(mix.kind, load, experiment, mix.capacity_per_s).attainment,
     )
 
 

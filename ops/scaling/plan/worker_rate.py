@@ -7,12 +7,12 @@ from random import Random
 from statistics import fmean, pstdev
 from typing import Final
 
-import msgspec
 from msgspec import Struct
 
-from ops.lab.simulate.experiment import Experiment
-from ops.lab.simulate.rivals import OURS
+from ops.measure.quantiles import percentile
 from ops.traces.drawn import KINDS, capacity_per_s
+from ops.virtual_worker.experiment import Experiment
+from ops.virtual_worker.simulator import SimulatedOutcome
 from shared.errors import SettingsError
 
 _SAMPLE: Final = 2_000
@@ -35,6 +35,7 @@ class Mix:
     """The average request. `service_s`: from its first step to its end where the slots are full, and
     `variation` of it as a share; `alone_s`: on a worker that has nothing else to do."""
 
+    kind: str
     prompt_tokens: float
     output_tokens: float
     service_s: float
@@ -51,6 +52,7 @@ def mix_of(kind: str, experiment: Experiment) -> Mix:
     # With all slots full each gets its part of the machine.
     services = [experiment.slots * least.ms(request) / 1_000 for request in sample]
     return Mix(
+        kind=kind,
         prompt_tokens=fmean(request.prompt_tokens for request in sample),
         output_tokens=fmean(request.num_decodes + 1 for request in sample),
         service_s=fmean(services),
@@ -61,13 +63,15 @@ def mix_of(kind: str, experiment: Experiment) -> Mix:
 
 
 def point_at(kind: str, load: float, experiment: Experiment, capacity: float) -> Point:
-    once = msgspec.structs.replace(experiment, traces=(kind,), loads=(load,), policies=(OURS,))
-    (row,) = once.run(lambda _done: None)
+    trace = experiment.trace(kind, load)
+    run = experiment.simulator(trace).run()
+    ttfts = run.ttfts_ms()
+    in_time = sum(ending.outcome is SimulatedOutcome.IN_DEADLINE for ending in run.endings)
     return Point(
         per_s=load * capacity,
-        attainment=row.model_in_deadline / row.requests if row.requests else 1.0,
-        ttft_p99_ms=row.ttft_p99_ms,
-        busy=row.busy,
+        attainment=in_time / len(trace.requests) if trace.requests else 1.0,
+        ttft_p99_ms=round(percentile(ttfts, 0.99), 3) if ttfts else None,
+        busy=run.busy(trace),
     )
 
 

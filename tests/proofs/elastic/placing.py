@@ -15,15 +15,15 @@ from msgspec import structs
 
 from gateway.destination.admission import Admission, AdmissionPolicy
 from gateway.destination.partitions import offer
-from ops.lab.simulate.experiment import Experiment
-from ops.lab.simulate.gate import Gate
 from ops.lab.simulate.rivals import OURS, scheduler_of
 from ops.lab.simulate.simulated_worker import SimulatedWorker
-from ops.lab.simulate.simulator import SimulatedOutcome, deadline_of, outcome_of, sequence_of
-from ops.lab.simulate.virtual_engine import VirtualEngine
 from ops.traces.drawn import KINDS, capacity_per_s
 from ops.traces.mixes import held
 from ops.traces.trace import Request, Trace
+from ops.virtual_worker.experiment import Experiment
+from ops.virtual_worker.gate import Gate
+from ops.virtual_worker.simulator import SimulatedOutcome, deadline_of, outcome_of, sequence_of
+from ops.virtual_worker.virtual_engine import VirtualEngine
 from shared.kafka.producer import partition_of
 from shared.wire.session_key import SessionKey
 from workers.schedule.costs import CostModel

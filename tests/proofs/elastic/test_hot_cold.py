@@ -9,8 +9,8 @@ from typing import Final
 
 import pytest
 
-from ops.lab.simulate.experiment import Experiment
 from ops.traces.costs import CPU
+from ops.virtual_worker.experiment import Experiment
 from shared.kafka.producer import partition_of
 from shared.settings import Settings
 from shared.wire.session_key import SessionKey

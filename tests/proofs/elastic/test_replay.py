@@ -9,10 +9,10 @@ from ops.lab.fleet.commands import TRACES
 from ops.lab.fleet.contest import BARS, ENTRIES, OURS, SCALERS, Arena
 from ops.lab.fleet.curve import Curve, curve_of
 from ops.lab.fleet.replay import Replay, Row
-from ops.lab.simulate.experiment import Experiment
 from ops.scaling.autoscale.scaler import Scaler, Seen, Wanted
 from ops.traces.costs import CPU
 from ops.traces.recorded import read_series
+from ops.virtual_worker.experiment import Experiment
 from shared.settings import Settings
 from tests.proofs.elastic.conftest import Note
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.lab.simulate.simulator import Run, Simulator
-from ops.lab.simulate.virtual_engine import STOP, VirtualEngine
 from ops.traces.costs import CPU, EngineCosts
 from ops.traces.trace import Request
+from ops.virtual_worker.simulator import Run, Simulator
+from ops.virtual_worker.virtual_engine import STOP, VirtualEngine
 from tests.support.fakes.simulated import request, trace_of
 from workers.schedule.costs import CostModel
 from workers.schedule.goodput import build_scheduler, make_window

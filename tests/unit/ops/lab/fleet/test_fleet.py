@@ -13,9 +13,9 @@ from ops.lab.fleet.pool import Pool, taken_back
 from ops.lab.fleet.rivals import Clairvoyant, DynamoReactive, HpaOnBusy, KedaOnLag, Static
 from ops.lab.fleet.simulator import FleetSimulator, Played
 from ops.lab.fleet.watch import Watch
-from ops.lab.simulate.experiment import Experiment
 from ops.scaling.autoscale.scaler import Seen, Wanted
 from ops.traces.costs import CPU
+from ops.virtual_worker.experiment import Experiment
 from shared.errors import SettingsError
 from shared.settings import Settings
 

@@ -11,9 +11,9 @@ from ops.lab.fleet.curve import Curve
 from ops.lab.fleet.load import Load
 from ops.lab.fleet.page import page, table
 from ops.lab.fleet.replay import Replay
-from ops.lab.simulate.experiment import Experiment
 from ops.traces.costs import CPU
 from ops.traces.recorded import Series, read_series
+from ops.virtual_worker.experiment import Experiment
 from shared.errors import SettingsError
 from shared.settings import Settings
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from ops.lab.simulate.bound import upper_bound
 from ops.lab.simulate.machine import Windows, fill
 from ops.lab.simulate.rivals import IGNORES_DEADLINES, POLICIES, WHOLE_BATCHES, scheduler_of
-from ops.lab.simulate.simulator import SimulatedOutcome, Simulator
-from ops.lab.simulate.virtual_engine import STOP, VirtualEngine
 from ops.traces.costs import EngineCosts
 from ops.traces.trace import Request
+from ops.virtual_worker.simulator import SimulatedOutcome, Simulator
+from ops.virtual_worker.virtual_engine import STOP, VirtualEngine
 from tests.support.fakes.simulated import MIXING, PLAIN, least_work, request, trace_of
 from tests.unit.examples import examples
 from workers.schedule.costs import CostModel

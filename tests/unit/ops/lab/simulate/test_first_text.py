@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from ops.lab.simulate.experiment import Experiment
-from ops.lab.simulate.simulator import Run, SimulatedOutcome, Simulator
 from ops.traces.costs import GPU
 from ops.traces.drawn import traffic
 from ops.traces.mixes import PROFILES, Promise, held
 from ops.traces.trace import Request, Trace
+from ops.virtual_worker.experiment import Experiment
+from ops.virtual_worker.simulator import Run, SimulatedOutcome, Simulator
 from shared.faq.entries import PACKAGED_PATH, read_entries
 from shared.settings import Settings
 from workers.answer.guard import FactGuard
@@ -70,15 +70,12 @@ class Watch:
 def run(trace: Trace) -> tuple[Run, list[float]]:
     """How it went, and the first text that was predicted for each request as it came."""
     experiment = Experiment(
-        traces=("poisson",),
-        loads=(1.0,),
-        policies=("goodput",),
         slots=64,
         seconds=30.0,
         costs=GPU,
         settings=Settings(),
     )
-    simulator: Simulator = experiment.simulator(trace, "goodput")
+    simulator: Simulator = experiment.simulator(trace)
     gate: Any = Watch(simulator.scheduler)
     simulator.gate = gate
     return simulator.run(), gate.predicted_ms

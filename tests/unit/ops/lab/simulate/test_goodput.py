@@ -5,7 +5,7 @@ from typing import Literal
 
 import pytest
 
-from ops.lab.simulate.experiment import Experiment
+from ops.lab.simulate.comparison import Comparison
 from ops.lab.simulate.rows import Row
 from ops.traces.costs import CPU
 from shared.settings import Settings
@@ -18,7 +18,7 @@ def rows(
     light: float = 0.25,
 ) -> list[Row]:
     """Half a minute of the bimodal trace."""
-    experiment = Experiment(
+    experiment = Comparison(
         light=light,
         traces=("bimodal",),
         loads=loads,

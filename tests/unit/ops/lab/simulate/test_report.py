@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 import msgspec
 import pytest
 
-from ops.lab.simulate.experiment import ALL_POLICIES, Experiment
+from ops.lab.simulate.comparison import ALL_POLICIES, Comparison
 from ops.lab.simulate.plot import plot
 from ops.lab.simulate.rows import Row
 from ops.traces.costs import CPU
@@ -19,8 +19,8 @@ PROMISED = (
 
 
 @pytest.fixture(scope="module")
-def experiment() -> Experiment:
-    return Experiment(
+def experiment() -> Comparison:
+    return Comparison(
         traces=("bimodal", "burst"),
         loads=(0.5, 2.0),
         policies=ALL_POLICIES,
@@ -32,7 +32,7 @@ def experiment() -> Experiment:
 
 
 @pytest.fixture(scope="module")
-def rows(experiment: Experiment) -> list[Row]:
+def rows(experiment: Comparison) -> list[Row]:
     return experiment.run(lambda _done: None)
 
 
@@ -44,7 +44,7 @@ def test_rows_have_the_promised_keys(rows: list[Row]) -> None:
         assert ends == row["requests"]
 
 
-def test_the_same_experiment_gives_the_same_rows(experiment: Experiment, rows: list[Row]) -> None:
+def test_the_same_experiment_gives_the_same_rows(experiment: Comparison, rows: list[Row]) -> None:
     """All but the time that this machine took."""
     again = experiment.run(lambda _done: None)
     assert [msgspec.structs.replace(row, times_real_time=None) for row in again] == [

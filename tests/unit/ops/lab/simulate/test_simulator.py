@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.lab.simulate.gate import Gate
 from ops.lab.simulate.rivals import IGNORES_DEADLINES, POLICIES, WHOLE_BATCHES, scheduler_of
 from ops.lab.simulate.rows import Subject, row_of
-from ops.lab.simulate.simulator import Run, SimulatedOutcome, Simulator
-from ops.lab.simulate.virtual_engine import STOP, VirtualEngine
 from ops.traces.costs import CPU, EngineCosts
 from ops.traces.drawn import make_trace
 from ops.traces.trace import Request, Trace
+from ops.virtual_worker.gate import Gate
+from ops.virtual_worker.simulator import Run, SimulatedOutcome, Simulator
+from ops.virtual_worker.virtual_engine import STOP, VirtualEngine
 from shared.settings import Settings
 from tests.support.fakes.simulated import MIXING, PLAIN, least_work, request, trace_of
 from workers.schedule.costs import CostModel

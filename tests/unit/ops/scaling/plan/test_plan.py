@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from ops.cli import app
-from ops.lab.simulate.experiment import Experiment
 from ops.scaling.plan.forecast import make_plan
 from ops.scaling.plan.limits import curve, limits
 from ops.scaling.plan.options import PlanOptions
@@ -15,11 +14,14 @@ from ops.scaling.plan.report import Result
 from ops.scaling.plan.sizes import Demand, Plan, Prices, Sizing
 from ops.scaling.plan.worker_rate import Mix
 from ops.traces.costs import read_costs
+from ops.virtual_worker.experiment import Experiment
 from shared.errors import SettingsError
 from shared.settings import Settings
 
 rates = st.floats(0.01, 500)
-MIX = Mix(prompt_tokens=100, output_tokens=40, service_s=2.0, variation=0.5, alone_s=0.3, capacity_per_s=10.0)
+MIX = Mix(
+    kind="poisson", prompt_tokens=100, output_tokens=40, service_s=2.0, variation=0.5, alone_s=0.3, capacity_per_s=10.0
+)
 
 
 def planned(per_s: float = 100.0, chats: int = 4_000, kept: float = 1_000.0, **changes: object) -> Plan:
@@ -99,8 +101,6 @@ def test_what_is_priced_is_summed_and_what_is_not_is_left_out() -> None:
 @pytest.fixture(scope="module")
 def result() -> tuple[Result, Mix]:
     experiment = Experiment(
-        traces=("poisson",),
-        loads=(1.0,),
         slots=8,
         seconds=15,
         costs=read_costs("cpu"),

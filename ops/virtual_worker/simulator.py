@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final, Protocol
 
-from ops.lab.simulate.gate import Gate
-from ops.lab.simulate.virtual_engine import SimulatedSequence, VirtualEngine
 from ops.traces.trace import Request, Trace
+from ops.virtual_worker.gate import Gate
+from ops.virtual_worker.virtual_engine import SimulatedSequence, VirtualEngine
 from shared.wire.deadline import Deadline
 from shared.wire.session_key import SessionKey
 from workers.engine import Sampling
@@ -61,6 +61,22 @@ class Run:
     endings: Sequence[Ending]
     busy_ms: float
     rows_histogram: dict[int, int]
+
+    def ttfts_ms(self) -> list[float]:
+        """Return the time to the first token of every answer that the model began, in order of size."""
+        return sorted(
+            ending.first_token_ms - ending.request.arrival_ms
+            for ending in self.endings
+            if ending.first_token_ms is not None
+        )
+
+    def busy(self, trace: Trace) -> float:
+        """Return the engine's share of the time."""
+        return round(self.busy_ms / self.span_ms(trace), 4)
+
+    def span_ms(self, trace: Trace) -> float:
+        """Return the time from the trace's start to its last arrival or release."""
+        return max([1.0, trace.span_ms, *(ending.released_ms for ending in self.endings)])
 
 
 @dataclass(slots=True, kw_only=True)
