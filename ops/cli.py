@@ -24,6 +24,7 @@ from ops.command_line import (
     settings_of,
 )
 from ops.evaluation.commands import evaluate
+from ops.lifecycle.checking.commands import check_version
 from ops.lifecycle.learn.commands import learn_app
 from ops.lifecycle.rollout.commands import rollout_app
 from ops.lifecycle.shadow.commands import shadow_app
@@ -306,6 +307,7 @@ app.add_typer(incidents_app, name="incidents", rich_help_panel=OPERATE_PANEL)
 app.add_typer(dlq_app, name="dlq", rich_help_panel=OPERATE_PANEL)
 app.add_typer(handoffs_app, name="handoffs", rich_help_panel=OPERATE_PANEL)
 app.add_typer(autoscale_app, name="autoscale", rich_help_panel=OPERATE_PANEL)
+versions_app.command("check")(check_version)
 app.add_typer(versions_app, name="versions", rich_help_panel=VERSIONS_PANEL)
 app.add_typer(rollout_app, name="rollout", rich_help_panel=VERSIONS_PANEL)
 app.add_typer(shadow_app, name="shadow", rich_help_panel=VERSIONS_PANEL)

@@ -12,12 +12,11 @@ import typer
 from ops.command_line import settings_of
 from ops.lifecycle.versions import moves, pages
 from ops.lifecycle.versions.adding import About, add
-from ops.lifecycle.versions.checking import Scope, check
 from ops.lifecycle.versions.signing import sign, write_keys
 from ops.lifecycle.versions.using import holders, load, use
 from ops.lifecycle.versions.writer import RegistryWriter, read_registry
 from ops.operate.letters import as_json
-from ops.operate.listing import say, show_table
+from ops.operate.listing import show_table
 from shared.errors import ModelError, SettingsError
 from shared.nouns import counted
 from shared.process.clock import wire_unix_ms
@@ -104,20 +103,6 @@ def show(name: Name) -> None:
     except ModelError as error:
         here = str(error)
     sys.stdout.write(as_json(pages.version_page(registry, version.id) | {"here": here}, indent=2) + "\n")
-
-
-@versions_app.command("check")
-def check_(
-    name: Name,
-    quick: Annotated[bool, typer.Option("--quick", help="ask a sample of the questions")] = False,
-    questions: Annotated[Path | None, typer.Option(metavar="FILE", help="others than the named set")] = None,
-    faq: Annotated[Path | None, typer.Option(metavar="FILE", help="what they are about (default: as set)")] = None,
-    author: Author = None,
-) -> None:
-    """Examine a version on this machine: files, signature, base, golden prompts, evaluation and guard questions.
-    Status 1 where it fails."""
-    scope = Scope(quick=quick, questions=questions, faq=faq)
-    raise typer.Exit(asyncio.run(_check(settings_of("versions"), name, scope, author)))
 
 
 @versions_app.command("load")
@@ -215,20 +200,6 @@ async def _add(settings: Settings, source: Path, about: About, author: str | Non
         stored = await asyncio.to_thread(add, settings, source, about, wire_unix_ms(), key_file=key)
         await writer.write(Added(version=stored.version, author=writer.author, signed_by=stored.signed_by))
     _tell(f"{stored.version.id}: {stored.path}; next: replyline versions check {stored.version.id}")
-
-
-async def _check(settings: Settings, name: str, scope: Scope, author: str | None) -> int:
-    async with RegistryWriter.opened(settings.kafka, author) as writer:
-        version = moves.found(writer.registry, name)
-        checked = await check(settings, writer.registry, version, scope, author=writer.author)
-        await writer.write(checked)
-    for figure, value in checked.numbers.items():
-        _tell(f"{figure}: {value:g}")
-    if checked.failures:
-        return max(say(f"{version.id} failed: {failure}") for failure in checked.failures)
-    why_not = writer.registry.why_not(version.id)
-    _tell(f"{version.id} passed; next: replyline versions use {version.id}" if why_not is None else why_not)
-    return 0
 
 
 async def _load(settings: Settings, name: str, lane: Lane, wait_s: float, author: str | None) -> None:

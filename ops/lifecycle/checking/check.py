@@ -56,7 +56,7 @@ async def check(settings: Settings, registry: Registry, version: Version, scope:
 def verdict_of(checked: Checked, judged: Sequence[Judged], registry: Registry, least_right: float) -> Checked:
     """Return a check with the answers judged: by the floor, and against the champion's check if that asked the same
     questions. Pure. A check of the whole set fails if the champion was not checked by it."""
-    from ops.lifecycle.versions.figures import LEAST_QUESTIONS, below_floor, outcomes_of, shares_of, worse
+    from ops.lifecycle.checking.figures import LEAST_QUESTIONS, below_floor, outcomes_of, shares_of, worse
 
     outcomes = outcomes_of(judged)
     digest = hashlib.sha256(json.encode([one.question for one in judged])).hexdigest()

@@ -7,8 +7,8 @@ import pytest
 from ops.evaluation.judging.judge import Given, Verdict
 from ops.evaluation.judging.questions import Question
 from ops.evaluation.judging.result import Judged
+from ops.lifecycle.checking.check import Scope, check, verdict_of
 from ops.lifecycle.versions.adding import About, add
-from ops.lifecycle.versions.checking import Scope, check, verdict_of
 from shared.model.folder import TOKENIZER
 from shared.settings import Settings, load_settings
 from shared.versions.registry import Added, Checked, Registry

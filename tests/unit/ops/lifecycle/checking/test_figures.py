@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.lifecycle.versions.figures import below_floor, shares_of, worse
+from ops.lifecycle.checking.figures import below_floor, shares_of, worse
 
 FIGURES = ("en_right", "zh_right", "unanswerable_right", "small_talk_right", "invented_by_model")
 DIGITS = st.sampled_from("01-")
