@@ -22,8 +22,8 @@ _POLL_MS: Final = 50.0  # as `workers/serving/capacity.py` looks for changes
 
 @dataclass(slots=True)
 class Gate:
-    """Call `decide` for each request. For an accepted one, call `heard` at the worker's first reply and `ended` at its
-    end.
+    """Call `decide` for each request. For an accepted one, call `record_first_reply` at the worker's first reply, and
+    `ended` at its end.
 
     `worker_id` reads `partitions` of each request topic. The workers of a fleet have a gate each and one admission.
     """
@@ -62,7 +62,7 @@ class Gate:
         )
         return "accept" if decision.fallback is None else "fallback"
 
-    def heard(self, request_id: str, now_ms: float) -> None:
+    def record_first_reply(self, request_id: str, now_ms: float) -> None:
         self.admission.note_first_reply(request_id, now_ms)
 
     def ended(self, request_id: str, now_ms: float) -> None:

@@ -174,7 +174,7 @@ class Simulator:
                 if len(sequence.output_ids) >= shown_tokens(sequence.request):
                     self.scheduler.shown(sequence, self._now_ms)
             if self.gate is not None and sequence.shown_unix_ms == self._now_ms:
-                self.gate.heard(sequence.request_id, self._now_ms)
+                self.gate.record_first_reply(sequence.request_id, self._now_ms)
 
     def _end(self, finished: Finished) -> None:
         sequence = finished.sequence

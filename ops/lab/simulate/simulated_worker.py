@@ -45,7 +45,7 @@ class SimulatedWorker:
             assert isinstance(sequence, SimulatedSequence)
             if sequence.shown_unix_ms is None and len(sequence.output_ids) >= shown_tokens(sequence.request):
                 self.scheduler.shown(sequence, now_ms)
-                self.gate.heard(sequence.request_id, now_ms)
+                self.gate.record_first_reply(sequence.request_id, now_ms)
         ended = [event for event in events if isinstance(event, Finished)]
         for finished in ended:
             self.engine.ended(finished.sequence, last=not self.scheduler.num_running)
