@@ -17,6 +17,8 @@ _WORD_AND_NUMBER: Final = re.compile(r"(?<![a-z0-9])([a-z]{1,12})[-_ ]?(\d{1,12}
 _DIGITS: Final = re.compile(r"\d{1,15}")
 _PARTS: Final = re.compile(r"[-_ ]")
 
+_NAMES: Final = frozenset(("code", "link", "mail", "digits", "address"))
+
 _lasting_facts = lru_cache(4_096)(facts_in)
 
 
@@ -37,10 +39,11 @@ class Known:
         for text in texts:
             self._take(text, _lasting_facts(text))
 
-    def add(self, texts: Iterable[str]) -> None:
-        """Add the facts of texts. Nothing is cached, since customers' texts are among them."""
+    def add(self, texts: Iterable[str], *, names_only: bool = False) -> None:
+        """Add the facts of texts, or only codes, links and the like. Nothing is cached, since customers' texts are
+        among them."""
         for text in texts:
-            self._take(text, facts_in(text))
+            self._take(text, [fact for fact in facts_in(text) if not names_only or fact.kind in _NAMES])
 
     def foreign(self, text: str, *, opens: bool = True) -> list[Fact]:
         """Return the facts of a text that the known texts do not support. `opens` as in `facts_in`."""

@@ -1,9 +1,9 @@
 """Show a model's text one sentence at a time, and only sentences whose facts are in the model's input. Pure.
 
-Amounts, periods, dates, codes, links and the like (shared/facts) must occur in the answer's grounding, in the question
-or in earlier turns; names, places and certificates in the grounding or in the shop's own text. A "Yes" or "No" is shown
-only if an entry's answer begins with it. A sentence with any other fact or name is replaced by the FAQ's own text, or
-left out. A model that repeats itself is stopped. What is shown does not depend on the pieces in which the text comes.
+Amounts, periods, dates and the like (shared/facts), names, places and certificates must occur in the answer's grounding
+or in the shop's other texts, and so must most of a sentence's words (`workers.answer.claims`). A "Yes" or "No" is shown
+only if an entry's answer begins with it. Any other sentence is replaced by the FAQ's own text, or left out. A model
+that repeats itself is stopped. What is shown does not depend on the pieces in which the text comes.
 """
 
 import re
@@ -15,6 +15,7 @@ from shared.facts.proper import unknown_names, words_of
 from shared.faq.speech.polarity import opening_of
 from shared.faq.speech.sentences import MAX_CHARS, Cut, may_end, next_cut
 from shared.wire.outcome import Grounding, Replaced
+from workers.answer.claims import Claims
 from workers.answer.quotes import Quotes, Repetition, goes_round
 
 # Between a number and the end of a text that was cut off there is room for the unit that it would have had.
@@ -32,17 +33,19 @@ _REPLY: Final = re.compile(
 class FactGuard:
     """Judges one answer. `feed` and `finish` return what may be shown; together that is the answer."""
 
-    def __init__(self, grounding: Sequence[Grounding], earlier: Sequence[str], shops: Sequence[str] = ()) -> None:
+    def __init__(self, grounding: Sequence[Grounding], customers: Sequence[str], shops: Sequence[str] = ()) -> None:
         """Guard an answer.
 
         Args:
-            grounding: the FAQ entries that the model was given, best first. Without any, names and "Yes" are shown.
-            earlier: the question, and the texts of customer and shop in earlier turns.
-            shops: further texts of the shop, in which a name may occur. A customer's text supports no name.
+            grounding: the FAQ entries that the model was given, best first. Without any, only facts are judged.
+            customers: the question and those of earlier turns. With a grounding, only their codes, links
+                and the like may be repeated, no figure: a customer's "10 days" is no evidence.
+            shops: further texts of the shop, which bear out facts and names.
         """
         given = [text for entry in grounding for text in (entry.question, entry.answer)]
         self._known = Known(given)
-        self._earlier = earlier
+        self._customers, self._shops = customers, shops
+        self._claims = Claims(grounding, shops) if grounding else None
         self._names = words_of((*given, *shops)) if grounding else None
         openings = [opening_of(entry.answer) for entry in grounding]
         self._polarities = {opening.polarity for opening in openings if opening is not None}
@@ -50,7 +53,7 @@ class FactGuard:
         self._repetition = Repetition()
         self._held = ""
         self.may_end = False
-        """Whether what is held has a mark that may end a sentence: what follows will tell."""
+        """Whether what is held has a mark that may end a sentence: what follows decides it."""
         self._shown = ""
         self._reply = ""
         self._gap = ""
@@ -148,15 +151,17 @@ class FactGuard:
         return _leading_space(part) + rest[0].upper() + rest[1:] if rest.strip(_ENDS + " ") else ""
 
     def _foreign(self, part: str, *, opens: bool) -> bool:
-        """Return whether a fact or a name of a sentence occurs in no source. Earlier turns are parsed only if the FAQ
-        does not contain it."""
+        """Return whether a fact, a name or a claim of a sentence occurs in no source. Texts besides the entries are
+        parsed only if these do not contain a fact."""
         if self._names is not None and unknown_names(part, self._names):
             return True
-        if not self._known.foreign(part, opens=opens):
-            return False
-        earlier, self._earlier = self._earlier, ()
-        self._known.add(earlier)
-        return not earlier or bool(self._known.foreign(part, opens=opens))
+        if self._known.foreign(part, opens=opens):
+            shops, self._shops, customers, self._customers = self._shops, (), self._customers, ()
+            self._known.add(shops)
+            self._known.add(customers, names_only=self._claims is not None)
+            if not (shops or customers) or self._known.foreign(part, opens=opens):
+                return True
+        return self._claims is not None and not self._claims.bears_out(part)
 
     def _show(self, part: str) -> None:
         part, self._reply = self._reply + part, ""

@@ -157,17 +157,16 @@ class Preparer:
         return begun, clock.now_unix_ms()
 
     def _guard(self, question: str, prompt: Prompt, turns: Sequence[Turn]) -> FactGuard:
-        """Return the guard for an answer's facts.
+        """Return the guard of an answer.
 
-        Facts may come from the prompt's entries, which can be quoted, and from earlier entries and the conversation,
-        which cannot.
+        Claims may come from the prompt's entries, which can be quoted, and from the shop's other texts, which cannot.
         """
         entries = [text for turn in turns for entry in turn.grounding for text in (entry.question, entry.answer)]
         shops = [text for turn in turns for text in _shops_words(turn)]
         customers = [turn.user for turn in turns]
         return FactGuard(
             prompt.grounding,
-            (question, *entries, *customers, *shops),
+            (question, *customers),
             (self.settings.system_prompt, *entries, *shops),
         )
 

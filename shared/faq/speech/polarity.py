@@ -27,10 +27,21 @@ _NO: Final = (
     rf"(?:no|nope|unfortunately not|sadly not|not at all|never)\s*{_STOP}+(?!\s*\d){_TAG}"
     rf"|(?:不(?:是|对|可以|能|行|会|用|需要|支持)?|没有|无法|暂不支持)\s*{_STOP}+"
 )
-_OPENING: Final = re.compile(rf"\s*(?:[*_\"“]{{0,3}})(?:(?P<yes>{_YES})|(?P<no>{_NO}))\s*", re.IGNORECASE)
+_OPENING: Final = re.compile(
+    rf"\s*(?:(?:a|answer|答)\s?[:：]\s*)?(?:[*_\"“]{{0,3}})(?:(?P<yes>{_YES})|(?P<no>{_NO}))\s*", re.IGNORECASE
+)
 _DENIES: Final = re.compile(
     r"\b(?:not|no|never|without|cannot|isn't|aren't|don't|doesn't|didn't|won't|can't|couldn't|shouldn't|hasn't)\b"
     r"|(?<![是能会可])不(?![是能会可])|没(?!错)|别|无",
+    re.IGNORECASE,
+)
+
+
+# "You can't." alone is an answer too, and so is "The answer is yes."
+_REPLY: Final = re.compile(
+    r"\s*(?:(?:i|we|you|it|they|that|this|there)\s+(?:do|does|can|are|is|will|may|have|has|would|could|should)"
+    r"(?P<not>n?'t|not|\s+not)?|(?:the answer is|that is|it is|it's)\s+(?:yes|(?P<no>no)|possible|(?P<un>impossible)))"
+    r"\s*[.!]+\s*",
     re.IGNORECASE,
 )
 
@@ -43,10 +54,11 @@ class Opening(NamedTuple):
 
 
 def opening_of(text: str) -> Opening | None:
-    """Return the "Yes" or "No" that a text opens with; None where it opens with neither."""
+    """Return the "Yes" or "No" that a text opens with, or is in other words ("You can't."); None for any other."""
     match = _OPENING.match(text)
     if match is None:
-        return None
+        reply = _REPLY.fullmatch(text.replace("’", "'"))
+        return None if reply is None else Opening("no" if any(reply.groups()) else "yes", len(text))
     return Opening("yes" if match["yes"] is not None else "no", match.end())
 
 
@@ -67,7 +79,9 @@ def bears_out(question: str, terms: AbstractSet[str], wordings: Iterable[tuple[s
         terms: Its terms, as the search has them.
         wordings: The entry's wordings in plain characters, each with its terms.
     """
-    denies = _DENIES.search(question) is not None
-    return bool(terms) and any(
-        terms <= own and denies == (_DENIES.search(wording) is not None) for wording, own in wordings
-    )
+    return bool(terms) and any(terms <= own and denies(question) == denies(wording) for wording, own in wordings)
+
+
+def denies(text: str) -> bool:
+    """Return whether a text has a word that denies."""
+    return _DENIES.search(text.replace("’", "'")) is not None

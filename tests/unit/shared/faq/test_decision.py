@@ -1,4 +1,4 @@
-"""An entry answers a question only where the two bear that out; whatever is asked gets a decision."""
+"""An entry answers a question only where the two bear that out, and any text gets a decision."""
 
 import pytest
 from hypothesis import given, settings
@@ -85,7 +85,7 @@ def test_odd_faqs_and_questions_get_one_of_the_three_ways(entries: list[FaqEntry
 
 @settings(deadline=None, max_examples=50)
 @given(st.text(max_size=80))
-def test_whatever_is_asked_is_decided(question: str) -> None:
+def test_any_text_is_decided(question: str) -> None:
     found = INDEX.find(question, k=2)
     assert all(0 <= hit.sureness <= 1 for hit in found.hits)
     decision = POLICY.decide(question, found.hits, found.parts)

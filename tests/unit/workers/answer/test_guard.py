@@ -1,5 +1,7 @@
 """Nothing is shown that the FAQ, the question or the conversation does not bear out; all else is shown as it came."""
 
+from typing import Any
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -32,16 +34,18 @@ TEXTS = st.lists(PIECES, max_size=60).map("".join)
 GROUNDINGS = st.lists(st.sampled_from([RETURNS, COST, ZH]), max_size=3, unique=True)
 
 
-def guarded(text: str, *grounding: Grounding, heard: tuple[str, ...] = (), whole: bool = True) -> FactGuard:
+def guarded(
+    text: str, *grounding: Grounding, heard: tuple[str, ...] = (), whole: bool = True, shops: tuple[str, ...] = ()
+) -> FactGuard:
     """A guard that got the text a character at a time; `said` is its output."""
-    guard = FactGuard(grounding, heard)
+    guard = FactGuard(grounding, heard, shops)
     shown = "".join(map(guard.feed, text)) + guard.finish(whole=whole)
     assert shown == guard._shown
     return guard
 
 
-def said(text: str, *grounding: Grounding, heard: tuple[str, ...] = (), whole: bool = True) -> str:
-    return guarded(text, *grounding, heard=heard, whole=whole)._shown
+def said(text: str, *grounding: Grounding, **known: Any) -> str:
+    return guarded(text, *grounding, **known)._shown
 
 
 @given(TEXTS, GROUNDINGS, st.lists(st.integers(1, 30), min_size=1, max_size=20), st.booleans())
@@ -119,7 +123,9 @@ def test_an_unsupported_sentence_is_replaced_by_the_faqs_own() -> None:
         ("Hello! Delivery is €9.", [RETURNS, COST], (), f"Hello! {COST.answer.partition('. ')[0]}."),
         ("你好！三天送达。", [RETURNS, ZH], (), "你好！标准配送 2–4 个工作日送达。"),
         ("For AX-3391-B you have 20 days.", [], ("20 days for AX-3391-B?",), "For AX-3391-B you have 20 days."),
-        ("Total 30\n€9。30 days", [RETURNS], ("30",), "Total 30\n30 days"),
+        ("You can return items 30\n€9。30 days", [RETURNS], (), "You can return items 30\n30 days"),
+        ("You can return items within 90 days.", [RETURNS], ("90 days?",), RETURNS.answer),
+        ("For AX-3391-B it is 30 days.", [RETURNS], ("AX-3391-B?",), "For AX-3391-B it is 30 days."),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -153,8 +159,8 @@ def test_the_faq_is_not_quoted_twice() -> None:
 
 
 def test_a_repeated_sentence_ends_the_answer() -> None:
-    guard = guarded("Please contact our support. It helps. Please contact our support. It helps.", RETURNS)
-    assert (guard._shown, guard.cut, guard.replaced) == ("Please contact our support. It helps.", True, ())
+    guard = guarded("You can return items. It is 30 days. You can return items. It is 30 days.", RETURNS)
+    assert (guard._shown, guard.cut, guard.replaced) == ("You can return items. It is 30 days.", True, ())
     assert guard.feed("more. ") == ""
 
 
@@ -163,18 +169,19 @@ def test_looping_words_end_the_answer_and_the_faqs_text_replaces_them() -> None:
     guard = guarded(circle, COST)
     assert (guard._shown, guard.cut, guard.is_models) == (COST.answer, True, False)
     assert (
-        said(f"Express delivery costs €12.90. {circle}", RETURNS, heard=("€12.90",)) == "Express delivery costs €12.90."
+        said(f"Express delivery costs €12.90. {circle}", RETURNS, shops=(COST.answer,))
+        == "Express delivery costs €12.90."
     )
     assert not guarded("No, no, no, that is very, very good.").cut
 
 
 def test_half_a_sentence_is_marked_as_broken_off() -> None:
     start = (
-        "You can return all of them, and we are glad to help you with whatever you need, for our shop is known far and "
-        "wide, by young and old, as one whose staff never tires of being asked, nor of asking back, as some have said, "
-        "while others, who came later, did not agree and went their way, "
+        "Standard delivery costs €4.90 and is free for orders from €60, while Express delivery costs €12.90, and this "
+        "is for all orders, from orders of €60 to those of less, and Standard delivery, which is free from €60, is "
+        "free for all of these orders, "
     )
-    guard = guarded(start + "within 90 days. Bye.", RETURNS)
+    guard = guarded(start + "and you can return items within 90 days. Bye.", RETURNS, COST)
     shown, quoted = guard._shown, guard.replaced[0]
     assert shown[: quoted.offset].endswith(",… ")
     assert shown[quoted.offset :] == "You can return items within 30 days of delivery. Bye."
@@ -200,8 +207,10 @@ NOT_ABROAD = Grounding(id="abroad", question="Do you ship abroad?", answer="No. 
         ("No, the legs are sold singly.", TABLE, "The legs are sold singly."),
         ("是的，桌腿单独出售。", TABLE, "桌腿单独出售。"),
         ("Yes, we do ship abroad.", SHIPS, "Yes, we do ship abroad."),
-        ("No, we do not ship abroad.", SHIPS, "We do not ship abroad."),
-        ("Yes, we ship abroad.", NOT_ABROAD, "We ship abroad."),
+        ("No, we do not ship to the EU countries.", SHIPS, SHIPS.answer),
+        ("A: No, with DHL to all EU countries.", SHIPS, "With DHL to all EU countries."),
+        ("You can't. The legs are sold singly.", TABLE, "The legs are sold singly."),
+        ("The answer is yes. The legs are sold singly.", TABLE, "The legs are sold singly."),
         ("No. 5 is a leg.", TABLE, TABLE.answer),
     ],
 )
@@ -222,7 +231,6 @@ def test_an_answer_that_is_only_an_unborne_yes_is_withheld() -> None:
         ("We ship with DHL.", SHIPS, "We ship with DHL."),
         ("We ship with GLS.", SHIPS, SHIPS.answer),
         ("Of course we ship to Norway.", NOT_ABROAD, "Of course we ship to Norway."),
-        ("Of course we ship to Norway's islands.", NOT_ABROAD, "Of course we ship to Norway's islands."),
         ("We ship to Sweden.", NOT_ABROAD, NOT_ABROAD.answer),
         ("桌子有 FSC 认证。", TABLE, TABLE.answer),
     ],
@@ -234,3 +242,22 @@ def test_names_stand_in_the_entry_or_are_not_shown(text: str, entry: Grounding, 
 def test_the_shops_own_words_bear_out_names() -> None:
     guard = FactGuard([TABLE], (), ("You answer for Nordhaus.",))
     assert guard.feed("At Nordhaus legs are sold singly. ") + guard.finish() == "At Nordhaus legs are sold singly. "
+
+
+@pytest.mark.parametrize(
+    ("text", "entry", "shown"),
+    [
+        ("The table can be delivered by drone.", TABLE, TABLE.answer),
+        ("You can return the table.", TABLE, TABLE.answer),
+        ("The legs are not sold singly.", TABLE, TABLE.answer),
+        ("The legs aren’t sold singly.", TABLE, TABLE.answer),
+        ("Express is free.", COST, "Express is free."),
+        ("I'm a customer service AI.", TABLE, TABLE.answer),
+        ("Hello, I am glad to help you. The legs are sold singly.", TABLE, None),
+        ("Each of the table's legs is sold singly for €34.", TABLE, None),
+        ("Shall I ask the carpenter about it?", TABLE, None),
+        ("我们可以免费送货。", TABLE, None),
+    ],
+)
+def test_a_sentence_says_what_the_entry_says_or_is_not_shown(text: str, entry: Grounding, shown: str | None) -> None:
+    assert said(text, entry, heard=("Can you deliver the table by drone? Can I return it?",)) == (shown or text)

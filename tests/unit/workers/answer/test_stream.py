@@ -122,7 +122,7 @@ def test_an_answer_that_has_begun_is_read_when_its_next_delta_is_taken(text: str
 
 def test_circles_are_found_with_the_delta_after_them() -> None:
     written = guarded()
-    add(written, "Well, it is a fine day. " * 2, [True] * 25)
+    add(written, "Hello, I am glad to help. " * 2, [True] * 27)
     assert not written.stopped
     written.pop_delta()
-    assert (written.stopped, written.text) == (True, "Well, it is a fine day.")
+    assert (written.stopped, written.text) == (True, "Hello, I am glad to help.")

@@ -293,11 +293,12 @@ def written(asked: Job, text: str) -> str:
     return asked.answer.text
 
 
-def test_an_answer_names_what_its_entries_or_the_conversation_name() -> None:
-    earlier = said("I paid 17 euros.", DELIVERY.answer, [DELIVERY.as_grounding()], source="faq")
-    for named in ("You have 30 days.", "It takes 3 days.", "You paid 17 euros."):
+def test_an_answer_names_what_its_entries_or_the_shops_earlier_words_name() -> None:
+    earlier = said("I paid 17 euros for AX-3391-B.", DELIVERY.answer, [DELIVERY.as_grounding()], source="faq")
+    for named in ("You have 30 days.", "It takes 3 days.", "It is 30 days for AX-3391-B."):
         assert written(job(RETURNS.question, turns=[earlier]), named) == named
-    assert "99" not in written(job(RETURNS.question, turns=[earlier]), "You have 99 days.")
+    for claimed in ("You have 99 days.", "It is 17 euros."):
+        assert written(job(RETURNS.question, turns=[earlier]), claimed) == RETURNS.answer
     assert written(job(RETURNS.question, guarded=False), "You have 99 days.") == "You have 99 days."
 
 
