@@ -175,6 +175,7 @@ class Admission:
         received_unix_ms: float,
         now_unix_ms: float,
         cold: bool = False,
+        may_divert: bool = False,
     ) -> AdmissionDecision:
         """Decide whether a request is sent to the workers now, and register it if it is.
 
@@ -187,6 +188,8 @@ class Admission:
             received_unix_ms: when the request was received
             now_unix_ms: the current time
             cold: the lane's workers hold no KV of the conversation
+            may_divert: another lane answers what this one cannot answer in time. Then a prediction is only tested on
+                an idle worker, which is too slow or predicts wrongly; a busy one has no time.
         """
         self._give_up_waiting(now_unix_ms)
         self.withdraw(request_id)  # the request was erased and is asked again
@@ -195,8 +198,10 @@ class Admission:
         reader = self.fleet.reader(bucket, partition, now_unix_ms)
         wait_ms = None if reader is None else reader.eta_ms(bucket, now_unix_ms, cold=cold)
         eta_ms = None if wait_ms is None else now_unix_ms - received_unix_ms + wait_ms
-        late = reader if wait_ms is not None and self._is_late(wait_ms, deadline, now_unix_ms) else None
-        fallback = self._why_not(tenant, bucket, owner, late, now_unix_ms, short=deadline.promised is not None)
+        ratio = 1.0 if may_divert else self._policy.infeasible_ratio
+        late = reader if wait_ms is not None and _is_late(wait_ms, deadline, now_unix_ms, ratio) else None
+        spared = deadline.promised is not None or (may_divert and late is not None and late.is_busy)
+        fallback = self._why_not(tenant, bucket, owner, late, now_unix_ms, spared=spared, owed=not may_divert)
         if fallback is None:
             self._shares.record_accepted(request_id, tenant)
             self._note_sent(request_id, owner, deadline, received_unix_ms)
@@ -210,7 +215,7 @@ class Admission:
         if reader is None or not self._lets_through(self.fleet.owner(bucket, partition), now_unix_ms):
             return False
         wait_ms = reader.eta_ms(bucket, now_unix_ms)
-        return wait_ms is None or not self._is_late(wait_ms, deadline, now_unix_ms)
+        return wait_ms is None or not _is_late(wait_ms, deadline, now_unix_ms, self._policy.infeasible_ratio)
 
     def note_first_reply(self, request_id: str, now_unix_ms: float) -> float | None:
         """Record a worker's reply. Return the time since receipt if it is the first one, otherwise None."""
@@ -245,7 +250,8 @@ class Admission:
         late: KnownWorker | None,
         now_unix_ms: float,
         *,
-        short: bool,
+        spared: bool,
+        owed: bool,
     ) -> FallbackReason | None:
         """Return why the fallback answers; None if it does not.
 
@@ -255,8 +261,9 @@ class Admission:
             owner: the worker that owns its partition
             late: the worker that would get the request and reports that it would be too late
             now_unix_ms: the current time
-            short: the client asked for less time than the promise. Such a request cannot disprove a report, so it is
-                not used to test the prediction.
+            spared: the request is not used to test the prediction. One of a client that asked for less time than the
+                promise cannot disprove a report.
+            owed: a tenant that the workers owe time is sent there late
         """
         if not self._policy.enabled:
             return None
@@ -265,9 +272,9 @@ class Admission:
         if self._shares.has_too_much(tenant, self.fleet.slots):
             return "share"
         interval_ms = self._policy.probe_interval_ms
-        in_vain = late is not None and (short or not late.may_try(bucket, now_unix_ms, interval_ms=interval_ms))
+        in_vain = late is not None and (spared or not late.may_try(bucket, now_unix_ms, interval_ms=interval_ms))
         # The workers would first give up waiting requests of the tenant that has the most, so this one is sent.
-        return "infeasible" if in_vain and not self._shares.is_owed(tenant) else None
+        return "infeasible" if in_vain and not (owed and self._shares.is_owed(tenant)) else None
 
     def _note_sent(
         self, request_id: str, owner: KnownWorker | None, deadline: Deadline, received_unix_ms: float
@@ -284,9 +291,6 @@ class Admission:
         )
         self._silent[request_id] = sent
         heapq.heappush(self._overdue, (sent.overdue_unix_ms, request_id))
-
-    def _is_late(self, wait_ms: float, deadline: Deadline, now_unix_ms: float) -> bool:
-        return wait_ms > (deadline.first_token_unix_ms - now_unix_ms) * self._policy.infeasible_ratio
 
     def _give_up_waiting(self, now_unix_ms: float) -> None:
         """Count requests as late that have waited too long for their first reply."""
@@ -306,3 +310,8 @@ class Admission:
         self.breaker.measured(probe=sent.probe, **measured)
         if sent.owner is not None:
             sent.owner.breaker.measured(probe=sent.owners_probe, **measured)
+
+
+def _is_late(wait_ms: float, deadline: Deadline, now_unix_ms: float, ratio: float) -> bool:
+    """Return whether a predicted wait exceeds the time left for the first token by this factor."""
+    return wait_ms > (deadline.first_token_unix_ms - now_unix_ms) * ratio

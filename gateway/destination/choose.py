@@ -76,15 +76,19 @@ def destination_in(lane: Lane, bucket: Bucket, state: State) -> Destination:
 def choose(question: Question, wanted: Destination, view: View) -> Destination | Fallback:
     """Return the destination of a question that the rule sends to `wanted`, and register it with the lane that gets it.
 
-    Only the champion's questions use the ladder: an answer by another model would be no evidence about a canary. If no
-    rung accepts the question, the reason is that of the first rung tried.
+    A rollout's lane gets only what its workers can answer in time. The rest is the champion's, as it is without a
+    rollout, and evidence about neither version: no customer loses the model because a lane has too few workers. If no
+    rung accepts a question, the reason is that of the first rung tried.
     """
     view.ladder.hold = view.state.rung
     if view.closed:
         return Fallback("memory" if view.sheds else "held", wanted)
-    if wanted.lane != CHAMPION:
-        return _ask(question, wanted.lane, wanted, view)
     live = view.steps(question.bucket)
+    if wanted.lane != CHAMPION:
+        asked = _ask(question, wanted.lane, wanted, view, may_divert=bool(live))
+        if isinstance(asked, Destination) or not live:
+            return asked
+        wanted = _diverted(wanted, question.bucket, view)
     first: Fallback | None = None
     taken: Destination | None = None
     for step in view.ladder.offers(live):
@@ -99,10 +103,17 @@ def choose(question: Question, wanted: Destination, view: View) -> Destination |
     return taken or first or Fallback("held", wanted)
 
 
+def _diverted(wanted: Destination, bucket: Bucket, view: View) -> Destination:
+    """Return the champion's destination for a question that a rollout's lane has no time for."""
+    return replace(destination_in(CHAMPION, bucket, view.state), claimed=wanted.claimed, diverted_from=wanted)
+
+
 def below(question: Question, given_up: Destination, view: View) -> Destination | None:
     """Return the destination on a lower rung for a question that a lane's workers gave up; None if no rung can answer
-    it in the time left."""
+    it in the time left. What a rollout's workers gave up is the champion's."""
     view.ladder.hold = view.state.rung
+    if given_up.lane not in STEPS:
+        return _instead(question, given_up, view)
     found: Destination | None = None
     for step in view.ladder.below(given_up.lane, view.steps(question.bucket)):
         asked = _ask(question, step, given_up, view)
@@ -114,8 +125,22 @@ def below(question: Question, given_up: Destination, view: View) -> Destination 
     return found
 
 
-def _ask(question: Question, lane: Lane, wanted: Destination, view: View) -> Destination | Fallback:
-    """Return a lane's destination if its workers get the question, otherwise the reason why not."""
+def _instead(question: Question, given_up: Destination, view: View) -> Destination | None:
+    """Return the champion's destination, or one below it, for a question that a rollout's workers gave up."""
+    if not view.steps(question.bucket):
+        return None
+    found = choose(question, replace(_diverted(given_up, question.bucket, view), given_up=True), view)
+    if isinstance(found, Fallback):
+        return None
+    view.admissions.of(given_up.lane).release(question.request_id)
+    return replace(found, eta_ms=given_up.eta_ms)
+
+
+def _ask(
+    question: Question, lane: Lane, wanted: Destination, view: View, *, may_divert: bool = False
+) -> Destination | Fallback:
+    """Return a lane's destination if its workers get the question, otherwise the reason why not. A diverted
+    conversation is cold in every lane but its own."""
     partition = view.partition_of(question.session, question.bucket, lane, wanted.claimed.partition)
     decision = view.admissions.of(lane).decide(
         question.request_id,
@@ -125,12 +150,22 @@ def _ask(question: Question, lane: Lane, wanted: Destination, view: View) -> Des
         partition=partition,
         received_unix_ms=question.received_unix_ms,
         now_unix_ms=view.now_unix_ms,
-        cold=view.ladder.is_cold(question.session, lane),
+        cold=wanted.diverted_from is not None or view.ladder.is_cold(question.session, lane),
+        may_divert=may_divert,
     )
     if decision.fallback is not None:
         return Fallback(decision.fallback, wanted)
-    state, eta_ms, bucket = view.state, decision.eta_ms, question.bucket
-    return Destination(lane, state.revision(lane), state.epoch or None, partition, eta_ms, bucket, wanted.claimed)
+    return Destination(
+        lane,
+        view.state.revision(lane),
+        view.state.epoch or None,
+        partition,
+        decision.eta_ms,
+        question.bucket,
+        wanted.claimed,
+        wanted.diverted_from,
+        wanted.given_up,
+    )
 
 
 def _note(question: Question, taken: Destination | None, live: list[Step], wanted: Destination, view: View) -> None:

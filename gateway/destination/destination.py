@@ -38,6 +38,8 @@ class Destination(Struct, frozen=True):
         revision: the lane's version in the registry's state of `epoch`; None if the registry is empty
         partition: partition of the topic; None if the hash of the key decides
         eta_ms: predicted time from receipt to the first text; None if no worker predicts it
+        diverted_from: the rollout's destination that had no time for the question; None if the rule names this one
+        given_up: the workers of `diverted_from` had the question and gave it up; otherwise they never got it
     """
 
     lane: Lane = CHAMPION
@@ -47,6 +49,13 @@ class Destination(Struct, frozen=True):
     eta_ms: float | None = None
     bucket: Bucket = "short"
     claimed: Claimed = _UNCLAIMED
+    diverted_from: "Destination | None" = None
+    given_up: bool = False
+
+    @property
+    def by_rule(self) -> "Destination":
+        """Return the destination that the registry's rule names."""
+        return self.diverted_from or self
 
 
 TO_CHAMPION: Final = Destination()

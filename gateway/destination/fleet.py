@@ -73,6 +73,11 @@ class KnownWorker:
         """Return whether the worker reports a version as loaded; True for None."""
         return revision is None or revision in self.report.revisions
 
+    @property
+    def is_busy(self) -> bool:
+        """Return whether the worker has requests, by its report and what was sent since."""
+        return self.report.running + self.report.waiting + self._num_sent > 0
+
     def may_try(self, bucket: Bucket, now_unix_ms: float, *, interval_ms: float) -> bool:
         """Return whether a request may be sent to a worker in spite of its prediction: once per interval, to find out
         if the prediction is wrong."""

@@ -43,10 +43,10 @@ class Observing:
 
     def end(self, entry: Entry, response: Response) -> None:
         """Publish how an answer of the canary or control lane ended."""
-        conversation, lane = entry.request.session.digest, entry.publication.destination.lane
+        conversation, to = entry.request.session.digest, entry.publication.destination
         before = self._lanes.pop(conversation, None)
         seen = observation_of(entry, response, int(wire_unix_ms()), moved=has_moved(entry, before))
-        self._lanes[conversation] = CHAMPION if seen is not None and seen.censored else lane
+        self._lanes[conversation] = CHAMPION if seen is not None and seen.censored else to.lane
         if len(self._lanes) > _MOST_CONVERSATIONS:
             self._lanes.popitem(last=False)
         if seen is not None:

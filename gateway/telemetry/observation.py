@@ -20,21 +20,26 @@ def observation_of(entry: Entry, response: Response, unix_ms: int, *, moved: boo
     answered.
 
     An answer by another version never counts as a success of the requested one: it is censored, or has missed its
-    deadline. A fallback in place of the workers has missed its deadline too.
+    deadline. A fallback in place of the workers has missed its deadline too. A question that the workers never got,
+    because their lane had no time for it, is censored however it ends; one that they gave up has missed its deadline.
 
     Returns:
         None if the answer is no evidence: it belongs to another lane, was cancelled before its first text, was adopted
             from the gateway that observes it, or missed only a client deadline shorter than the promise.
     """
-    to, received = entry.publication.destination, entry.request.received_unix_ms
-    answer = entry.answer
+    went, received = entry.publication.destination, entry.request.received_unix_ms
+    to, answer = went.by_rule, entry.answer
     kept = attainment(response, entry.deadline, received, stood_in=answer.stood_in, silent=answer.is_silent)
     handed_over = response.source == "handoff"
     cancelled = response.status == "cancelled" and bool(response.output_text)
     judged = kept is not None or handed_over or cancelled
     if to.lane not in OBSERVED or entry.adoption is not None or not judged:
         return None
-    failed, missed = response.status == "failed", kept is not None and not (kept.first_token and kept.whole)
+    is_diverted = went.diverted_from is not None
+    if is_diverted and entry.deadline.promised is not None:  # there may have been time for the promise
+        return None
+    failed = response.status == "failed" and not is_diverted
+    missed = went.given_up or (kept is not None and not (kept.first_token and kept.whole) and not is_diverted)
     own = _is_by(response, to)
     return Observation(
         response_id=entry.response_id,
@@ -51,17 +56,17 @@ def observation_of(entry: Entry, response: Response, unix_ms: int, *, moved: boo
         missed=missed,
         unsure=own and response.source in CLAIM_NOTHING,
         ttft_ms=response.timings.ttft_ms if own and not answer.stood_in else None,
-        answered_by=response.revision or "",
-        censored=not (own or failed or missed or handed_over),
+        answered_by="" if went.given_up else response.revision or "",
+        censored=not (own or failed or missed or (handed_over and not is_diverted)),
         cancelled=own and cancelled,
-        handed_over=handed_over,
+        handed_over=handed_over and not is_diverted,
     )
 
 
 def has_moved(entry: Entry, before: Lane | None) -> bool | None:
     """Return whether a conversation has moved to another lane than `before`, that of its last answer at this gateway;
     None if unknown. A conversation is new if Redis did not know it and its client sent no turns."""
-    destination, asked = entry.publication.destination, entry.request.asked
+    destination, asked = entry.publication.destination.by_rule, entry.request.asked
     if before is not None:
         return before != destination.lane
     return False if destination.claimed.is_new and asked is not None and asked.turns is None else None

@@ -418,10 +418,11 @@ class Observation(Message, frozen=True, tag="chat.observation"):
     if the gateway does not know.
 
     `revision` is the version that was asked, `answered_by` the one whose model wrote the answer; empty if no model did.
-    `censored`: another version's lane answered in time, which is evidence for neither version. `ttft_ms` is None if the
-    asked version showed no text. `cancelled` (the customer stopped it after its first text) and `handed_over` (the
-    customer asked for a person) have no deadline to meet: the other outcomes are False then. `rating` comes later, in
-    an observation without outcomes. `compared` is set by a shadow's worker, whose answer no customer saw.
+    `censored`: another version's lane answered, in time or because the asked one had no time, which is evidence for
+    neither version. `ttft_ms` is None if the asked version showed no text. `cancelled` (the customer stopped it after
+    its first text) and `handed_over` (the customer asked for a person) have no deadline to meet: the other outcomes are
+    False then. `rating` comes later, in an observation without outcomes. `compared` is set by a shadow's worker, whose
+    answer no customer saw.
     """
 
     response_id: str

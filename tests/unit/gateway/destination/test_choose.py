@@ -27,9 +27,17 @@ class Gateway:
     state: State = field(default_factory=State)
     num_asked: int = 0
 
-    def report(self, lane: Lane, first_token_ms: float, *, cold_ms: float = 0.0, now: float = NOW) -> None:
+    def report(
+        self, lane: Lane, first_token_ms: float, *, cold_ms: float = 0.0, running: int = 8, now: float = NOW
+    ) -> None:
         report = builders.report(
-            name=lane, lane=lane, slots=8, running=8, first_token_ms=first_token_ms, service_ms=1.0, cold_ms=cold_ms
+            name=lane,
+            lane=lane,
+            slots=8,
+            running=running,
+            first_token_ms=first_token_ms,
+            service_ms=1.0,
+            cold_ms=cold_ms,
         )
         self.admissions.observe(report, now)
 
@@ -99,13 +107,91 @@ def test_a_light_model_in_time_only_for_known_conversations_gets_no_other() -> N
     assert [outcome(gateway.ask(session=name))[1] for name in ("known", "new")] == [None, "infeasible"]
 
 
-@pytest.mark.parametrize("lane", ["canary", "control"])
-def test_a_rollouts_requests_fall_back_in_their_own_lane(lane: Lane) -> None:
-    gateway = Gateway()
+SIDES: list[Lane] = ["canary", "control"]
+ROLLOUT = State(epoch=3, aliases={CHAMPION: "old", "canary": "new"})
+
+
+def by_rule(where: Destination | Fallback) -> Destination:
+    return (where if isinstance(where, Destination) else where.wanted).by_rule
+
+
+@pytest.mark.parametrize("lane", SIDES)
+@pytest.mark.parametrize(
+    ("reported", "taken", "reason"),
+    [
+        ({CHAMPION: 100.0}, CHAMPION, None),
+        ({CHAMPION: LATE, "light": 100.0}, "light", None),
+        ({CHAMPION: LATE}, CHAMPION, "infeasible"),
+    ],
+)
+def test_what_a_rollouts_lane_has_no_time_for_goes_the_champions_way(
+    lane: Lane, reported: dict[Lane, float], taken: Lane, reason: str | None
+) -> None:
+    """It is known afterwards whose question it was, also if the fallback answers it."""
+    gateway = Gateway(state=ROLLOUT)
     gateway.report(lane, LATE)
-    gateway.report("light", 100.0)
-    gateway.tried(lane)
+    for other, first_token_ms in reported.items():
+        gateway.report(other, first_token_ms)
+    gateway.tried(*reported)
+    where = gateway.ask(lane)
+    assert outcome(where) == (taken, reason)
+    assert (by_rule(where).lane, where != by_rule(where)) == (lane, True)
+    if isinstance(where, Destination):
+        assert where.revision == ROLLOUT.revision(taken)
+
+
+@pytest.mark.parametrize("lane", SIDES)
+def test_a_rollouts_lane_keeps_its_question_where_nobody_else_may_answer_in_time(lane: Lane) -> None:
+    """Without a live worker of the ladder its own prediction is tested, as in every lane."""
+    gateway = Gateway(state=ROLLOUT)
+    gateway.report(lane, LATE)
+    assert outcome(gateway.ask(lane)) == (lane, None)
     assert gateway.ask(lane) == Fallback("infeasible", Destination(lane))
+
+
+@pytest.mark.parametrize("lane", SIDES)
+@pytest.mark.parametrize("running", [0, 1])
+def test_only_an_idle_worker_of_a_rollout_is_tested_against_its_prediction(lane: Lane, running: int) -> None:
+    """A busy worker has no time; an idle one that predicts a late answer is too slow, or predicts wrongly."""
+    gateway = Gateway(state=ROLLOUT)
+    gateway.report(CHAMPION, 100.0)
+    gateway.report(lane, LATE, running=running)
+    tested = [outcome(gateway.ask(lane))[0] for _ in range(3)]
+    assert tested == [CHAMPION if running else lane, CHAMPION, CHAMPION]
+
+
+@pytest.mark.parametrize("lane", SIDES)
+def test_a_rollouts_lane_is_not_asked_for_what_would_be_a_little_late(lane: Lane) -> None:
+    """The champion's is, for nobody answers instead."""
+    gateway = Gateway(state=ROLLOUT)
+    gateway.report(CHAMPION, SOFT_MS * 1.1)
+    gateway.report(lane, SOFT_MS * 1.1)
+    assert outcome(gateway.ask(lane)) == (CHAMPION, None)
+
+
+@pytest.mark.parametrize("lane", SIDES)
+def test_a_diverted_conversation_is_cold_at_the_champion(lane: Lane) -> None:
+    gateway = Gateway(state=ROLLOUT)
+    gateway.report(CHAMPION, SOFT_MS, cold_ms=LATE)
+    gateway.report(lane, LATE)
+    gateway.tried(CHAMPION)
+    assert outcome(gateway.ask(CHAMPION)) == (CHAMPION, None)
+    assert outcome(gateway.ask(lane)) == (CHAMPION, "infeasible")
+
+
+def test_a_tenant_with_too_much_of_a_rollouts_lane_gets_the_champions_share() -> None:
+    """Without the rollout the champion's share would be the only one."""
+    gateway = Gateway(state=ROLLOUT)
+    for lane in (CHAMPION, "canary"):
+        gateway.report(lane, 100.0)
+    for number in range(8):
+        gateway.admissions.of("canary").decide(
+            f"other{number}", "other", "short", Deadline.after(NOW, first_token_ms=SOFT_MS, whole_ms=15_000),
+            partition=0, received_unix_ms=NOW, now_unix_ms=NOW,
+        )  # fmt: skip
+    asked = [gateway.ask("canary") for _ in range(40)]
+    assert {outcome(where)[1] for where in asked[:20]} == {None}
+    assert {where.lane for where in asked if isinstance(where, Destination)} == {"canary", CHAMPION}
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Each answer of a rollout is evidence: once, without text, and a success only of the version that gave it."""
 
+import dataclasses
 from typing import Any, get_args
 
 import pytest
@@ -13,6 +14,7 @@ from shared.errors import ProtocolError
 from shared.process.clock import now_unix_ms
 from shared.versions.state import Rule
 from shared.versions.state import State as Versions
+from shared.wire.deadline import Deadline
 from shared.wire.messages import Feedback, HandoffRequest, Observation, ResponseCreate, SessionStart
 from shared.wire.outcome import Source, Timings
 from tests.support.builders.gateway import answer, make_entry, report
@@ -91,6 +93,47 @@ def test_a_cancel_or_a_wish_for_a_person_is_recorded_apart_from_the_promise() ->
 @pytest.mark.parametrize("fields", [{"status": "cancelled", "text": ""}, {"asked": "champion", "lane": None}])
 def test_an_answer_that_says_nothing_about_a_version_is_not_observed(fields: dict[str, Any]) -> None:
     assert ended(**fields) is None
+
+
+@pytest.mark.parametrize("side", ["canary", "control"])
+@pytest.mark.parametrize("given_up", [False, True], ids=["never got it", "gave it up"])
+@pytest.mark.parametrize(
+    "end",
+    [
+        {},
+        {"timings": LATE},
+        {"status": "failed", "reason": "internal"},
+        {"source": "faq", "stood_in": True, "revision": None},
+        {"source": "unsure"},
+        {"source": "handoff"},
+        {"status": "cancelled", "reason": "client"},
+    ],
+    ids=str,
+)
+def test_a_diverted_question_is_no_evidence_and_one_that_was_given_up_is_missed(
+    side: Any, given_up: bool, end: dict[str, Any]
+) -> None:
+    """On both sides alike, however the champion's answer ends, whose version is the control's too."""
+    asked = Destination(side, "new" if side == "canary" else "old", 3)
+    to = Destination("champion", "old", 3, diverted_from=asked, given_up=given_up)
+    entry = make_entry(destination=to, stood_in=end.get("stood_in", False))
+    own = {"timings": IN_TIME, "revision": "old"} | {name: end[name] for name in end if name != "stood_in"}
+    seen = observation_of(entry, answer(entry.response_id, "Hello", **own), 7)
+    assert seen is not None
+    assert (seen.lane, seen.revision, seen.epoch) == (side, asked.revision, 3)
+    outcomes = (seen.failed, seen.unsure, seen.cancelled, seen.handed_over, seen.ttft_ms)
+    assert (*outcomes, seen.missed, seen.censored) == (False, False, False, False, None, given_up, not given_up)
+    assert seen.answered_by in ({""} if given_up else {"old", ""})
+
+
+@pytest.mark.parametrize("given_up", [False, True])
+def test_a_question_with_a_sooner_deadline_is_not_observed_where_it_was_diverted(given_up: bool) -> None:
+    """There may have been time enough for the promise, on either side."""
+    to = Destination("champion", "old", 3, diverted_from=Destination("canary", "new", 3), given_up=given_up)
+    entry, promised = make_entry(destination=to), Deadline(first_token_unix_ms=2_000, deadline_unix_ms=10_000)
+    sooner = Deadline(first_token_unix_ms=200, deadline_unix_ms=1_000, promised=promised)
+    entry.request = dataclasses.replace(entry.request, deadline=sooner)
+    assert observation_of(entry, answer(entry.response_id, "Hello", timings=IN_TIME, revision="old"), 7) is None
 
 
 def seen_by(edge: Edge) -> list[Observation]:
@@ -224,3 +267,45 @@ async def test_an_answer_whose_observation_cannot_be_written_is_complete(monkeyp
     edge.receive_replies([done(edge.asked[0].id, "Two weeks.")])
     await quiet()
     assert [end.output_text for end in client.ends] == ["Two weeks."]
+
+
+async def test_a_diverted_conversation_comes_back_to_its_side_and_its_next_answer_counts_as_moved() -> None:
+    edge = Edge(admits=True)
+    client = await asked(edge)
+    edge.receive_replies([done(edge.asked[0].id, "Two weeks.", revision="new", lane="canary")])
+    gate = edge.serving.admission_gate
+    gate.update_worker("c", report("c", revisions=("old",), unix_ms=int(now_unix_ms())))
+    for number, first_token_ms in enumerate((60_000.0, 10.0, 10.0)):
+        busy = {"first_token_ms": first_token_ms, "running": 8, "slots": 8}
+        gate.update_worker("w", report("w", lane="canary", revisions=("new",), unix_ms=int(now_unix_ms()), **busy))
+        await client.say(ResponseCreate(event_id=f"e{number}", input="How long?"))
+        await quiet()
+        own = {"revision": "old"} if number == 0 else {"revision": "new", "lane": "canary"}
+        edge.receive_replies([done(edge.asked[-1].id, "Two weeks.", **own)])
+        await quiet()
+    assert [each.revision for each in edge.asked] == ["new", "old", "new", "new"]
+    found = [(each.lane, each.censored, each.moved) for each in seen_by(edge)]
+    assert found[1][:2] == ("canary", True)
+    assert found[2:] == [("canary", False, True), ("canary", False, False)]
+
+
+async def test_what_the_canarys_workers_give_up_is_answered_by_the_champion_and_is_missed() -> None:
+    edge = Edge()
+    client = await asked(edge)
+    edge.serving.admission_gate.update_worker("c", report("c", revisions=("old",), unix_ms=int(now_unix_ms())))
+    late = {"status": "incomplete", "reason": "infeasible", "revision": "new", "lane": "canary"}
+    edge.receive_replies([done(edge.asked[0].id, "", **late)])
+    await quiet()
+    first, second = edge.asked
+    assert (first.id, first.revision, second.revision) == (second.id, "new", "old")
+    edge.receive_replies([done(second.id, "Two weeks.", revision="old", attempt=1)])
+    await quiet()
+    assert [end.output_text for end in client.ends] == ["Two weeks."]
+    [seen] = seen_by(edge)
+    assert (seen.lane, seen.revision, seen.missed, seen.censored, seen.answered_by) == (
+        "canary",
+        "new",
+        True,
+        False,
+        "",
+    )
