@@ -1,5 +1,6 @@
 """The evidence by class of the traffic: all of it, by bucket, by language, by tenant. Pure."""
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -27,16 +28,28 @@ _MOST_LANGUAGES: Final = 4
 _MOST_TENANTS: Final = 100
 _RARE: Final = 0.01
 _UNCERTAIN: Final = 3
+# Diverted questions that are too many of a side's, and the standard deviations by which the canary's are more.
+_MOST_DIVERTED: Final = 0.1
+_LEAST_DIVERTED: Final = 5
+_DOUBTFUL: Final = 2.0
 
 
 @dataclass(slots=True)
 class Class:
-    """The tallies of one class, and the answers of each side. `uses` counts them too, for the most used to be kept."""
+    """The tallies of one class, and the answers of each side. `uses` counts them too, for the most used to be kept.
+    `asked` are the questions of each side by epoch, `diverted` those that its lane had no time for."""
 
     name: str
     tallies: dict[Metric, Tally]
     answers: Counter[Side] = field(default_factory=Counter)
     uses: int = 0
+    asked: Counter[tuple[Side, int]] = field(default_factory=Counter)
+    diverted: Counter[tuple[Side, int]] = field(default_factory=Counter)
+
+    def count(self, side: Side, epoch: int, *, diverted: bool) -> None:
+        """Count a question."""
+        self.asked[side, epoch] += 1
+        self.diverted[side, epoch] += diverted
 
 
 @dataclass(slots=True)
@@ -85,6 +98,7 @@ class Classes:
     """Of each kind its classes. A version is judged in every one of them."""
 
     def __init__(self, plan: Plan) -> None:
+        self._plan = plan
         self.whole = Kind(plan, "", 0, 0.7).new(ALL)
         self._buckets = Kind(plan, "", len(BUCKETS), 0.1)
         self._languages = Kind(plan, "lang:", _MOST_LANGUAGES, 0.08)
@@ -101,6 +115,21 @@ class Classes:
         kinds = (self._buckets, self._languages, self._tenants)
         return [self.whole, *(each for kind in kinds for each in kind.classes.values())]
 
+    def diverted(self, sides: Sequence[Side], since_epoch: int) -> dict[str, dict[Side, float]]:
+        """Return the classes whose questions a side's lane had no time for, and each side's share of such questions
+        since an epoch: more than `_MOST_DIVERTED` of a side's, or of the canary's more than chance and the margin
+        explain. Those that are certainly rarer than `_RARE` are left out."""
+        fewest = _RARE * _since(self.whole.asked, since_epoch).total() - _UNCERTAIN
+        found = {}
+        for each in self.all():
+            asked, diverted = _since(each.asked, since_epoch), _since(each.diverted, since_epoch)
+            beyond = diverted["canary"] - diverted["control"] - self._plan.margin * asked["canary"]
+            is_more = len(sides) > 1 and beyond > max(_LEAST_DIVERTED, _DOUBTFUL * math.sqrt(diverted.total()))
+            most = {side: max(_LEAST_DIVERTED, _MOST_DIVERTED * asked[side]) for side in sides}
+            if asked.total() >= fewest and (is_more or any(diverted[side] > most[side] for side in sides)):
+                found[each.name] = {side: diverted[side] / asked[side] for side in sides if asked[side]}
+        return found
+
     def lacking(self, sides: Sequence[Side], least: int) -> dict[str, int]:
         """Return the languages and tenants with fewer than `least` answers of one of the sides, and how many they have.
         Those that are certainly rarer than `_RARE` are left out."""
@@ -111,3 +140,11 @@ class Classes:
             if fewest < least and each.answers.total() >= fewest_in_all:
                 found[each.name] = fewest
         return found
+
+
+def _since(counts: Counter[tuple[Side, int]], epoch: int) -> Counter[Side]:
+    """Return the counts of each side since an epoch."""
+    found: Counter[Side] = Counter()
+    for (side, of), count in counts.items():
+        found[side] += count if of >= epoch else 0
+    return found

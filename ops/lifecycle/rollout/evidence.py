@@ -102,10 +102,15 @@ class Evidence:
         return self._classes.whole.tallies
 
     def add(self, seen: Observation) -> None:
-        """Take the next observation. One of another version, of an answer that was begun before the rollout, that
-        another version gave in time, or that has been counted, changes nothing."""
+        """Take the next observation. One of another version, of an answer that was begun before the rollout, or that
+        has been counted, changes nothing. One that another version gave in time is no evidence of either version, but
+        shows that the lane has too little time."""
         side = self._side(seen)
         if side is None:
+            return
+        if seen.censored:
+            for each in self._classes.find(seen):
+                each.count(side, seen.epoch, diverted=True)
             return
         talk = self._conversation(seen.conversation)
         if not seen.revision:
@@ -116,7 +121,7 @@ class Evidence:
             self._add_answer(side, talk, seen)
 
     def _side(self, seen: Observation) -> Side | None:
-        if seen.epoch < self.plan.epoch or seen.censored:
+        if seen.epoch < self.plan.epoch:
             return None
         if seen.lane == "canary" and seen.revision in {self.plan.version, ""}:
             return "canary"
@@ -158,6 +163,8 @@ class Evidence:
         first = talk.answers == 1
         answer = _Counted(side, talk, first, self._classes.find(seen), seen.unix_ms, seen.ttft_ms or 0.0)
         talk.side, talk.classes = side, answer.classes
+        for each in answer.classes:
+            each.count(side, seen.epoch, diverted=False)
         for metric in self._judged_by(seen):
             self._tally(answer, metric, bad=getattr(seen, metric) or (metric == "missed" and seen.failed))
         if seen.answered_by not in {"", seen.revision}:
@@ -245,6 +252,11 @@ class Evidence:
                     figures[f"{metric}_{side}"] = round(share, 4)
         figures |= {} if self.lost_beyond is None else {"lost_beyond": round(self.lost_beyond, 1)}
         return figures | {f"answers_{side}": float(self.answered(side)) for side in get_args(Side)}
+
+    def diverted(self, sides: Sequence[Side], since_epoch: int) -> dict[str, dict[Side, float]]:
+        """Return the classes whose questions a side's lane had no time for, with each side's share of such questions.
+        A version is not judged by them, so it is not promoted for them."""
+        return self._classes.diverted(sides, since_epoch)
 
     def lacking(self, sides: Sequence[Side]) -> dict[str, int]:
         """Return the languages and tenants with fewer answers of these sides than the plan asks of a class."""

@@ -94,7 +94,7 @@ def decide(plan: Plan, evidence: Evidence, state: State, at: Standing, health: H
     if stands is not None:
         return stands
     if state.loading.get(CHAMPION) == plan.version and at.passed and not plan.ab:
-        return _finishing(plan, evidence, health)
+        return _finishing(plan, evidence, at, health)
     return _onward(plan, evidence, at, health, now_unix_ms)
 
 
@@ -146,9 +146,9 @@ def lacks_room(plan: Plan, share: float, health: Health) -> str | None:
     return None
 
 
-def _finishing(plan: Plan, evidence: Evidence, health: Health) -> Decision:
-    if _in_doubt(plan, evidence):
-        return Decision(kind="hold", reason=f"in doubt: {_worst(evidence)}")
+def _finishing(plan: Plan, evidence: Evidence, at: Standing, health: Health) -> Decision:
+    if (doubt := _doubt(plan, evidence, at)) is not None:
+        return Decision(kind="hold", reason=doubt)
     if few := evidence.lacking(_sides(plan)):
         named = ", ".join(f"{name} has {answers}" for name, answers in few.items())
         return Decision(kind="hold", reason=f"too few answers: {named} of {plan.min_answers}")
@@ -163,8 +163,8 @@ def _onward(plan: Plan, evidence: Evidence, at: Standing, health: Health, now_un
     waiting = _waiting(plan, evidence, at, now_unix_ms)
     if waiting is not None:
         return waiting
-    if _in_doubt(plan, evidence):
-        return Decision(kind="hold", reason=f"in doubt: {_worst(evidence)}")
+    if (doubt := _doubt(plan, evidence, at)) is not None:
+        return Decision(kind="hold", reason=doubt)
     if at.step < len(plan.steps) - 1:
         share = plan.steps[at.step + 1]
         full = lacks_room(plan, share, health)
@@ -175,11 +175,16 @@ def _onward(plan: Plan, evidence: Evidence, at: Standing, health: Health, now_un
     return Decision(kind="load", reason="every class has passed the last step")
 
 
-def _in_doubt(plan: Plan, evidence: Evidence) -> bool:
-    """Return whether a test leans so far against the canary that nothing is promoted: half the way to its alarm, or it
-    would give one if it had all of alpha."""
+def _doubt(plan: Plan, evidence: Evidence, at: Standing) -> str | None:
+    """Return why nothing is promoted: a test leans half the way to its alarm, or would give one if it had all of alpha;
+    or another lane answers questions of this step, so that the version is not judged by them."""
     alarm = -math.log(plan.alpha)
-    return any(test.log_e >= alarm or test.log_weighted >= alarm / 2 for test in evidence.tests())
+    if any(test.log_e >= alarm or test.log_weighted >= alarm / 2 for test in evidence.tests()):
+        return f"in doubt: {_worst(evidence)}"
+    for name, shares in evidence.diverted(_sides(plan), at.since_epoch).items():
+        of = " and ".join(f"{share:.0%} of lane {side}'s" for side, share in shares.items())
+        return f"no time: the champion answers {of} questions{_in(name)}; add workers to the lane"
+    return None
 
 
 def _waiting(plan: Plan, evidence: Evidence, at: Standing, now_unix_ms: float) -> Decision | None:
@@ -209,8 +214,11 @@ def _worst(evidence: Evidence) -> str:
     """Return the metric and class with the most evidence, and its figures."""
     test = evidence.worst
     shares = [f"{share:.1%} of the {side}'s" for side in get_args(Side) if (share := test.share(side)) is not None]
-    of = "" if test.of == ALL else f" in {test.of}"
-    return f"{test.metric}{of}, {' and '.join(shares)} answers; e-value {evidence.numbers()['e']:.3g}"
+    return f"{test.metric}{_in(test.of)}, {' and '.join(shares)} answers; e-value {evidence.numbers()['e']:.3g}"
+
+
+def _in(name: str) -> str:
+    return "" if name == ALL else f" in {name}"
 
 
 def first_state(plan: Plan, state: State) -> State:

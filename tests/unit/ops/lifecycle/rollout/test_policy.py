@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from ops.lab.rollout.trials import Traffic, equal, row, run, worse
 from ops.lifecycle.rollout.evidence import Evidence
 from ops.lifecycle.rollout.plan import Plan, pack, steps_of, unpack
 from ops.lifecycle.rollout.policy import MOVES, Decision, Health, decide, first_state, next_state, standings
+from ops.lifecycle.rollout.tally import Side
 from shared.versions.state import Move, State
 from shared.wire.messages import Bucket
 from shared.wire.topics import BUCKETS
@@ -324,3 +326,58 @@ def test_one_metric_that_leans_far_against_the_canary_holds_each_step_to_the_las
         assert rollout.number < 4_000
     assert not rollout.evidence.alarm
     assert rollout.step(health=Health(champions_loaded=True)).kind == "hold"
+
+
+def diverted(rollout: Rollout, of: Mapping[Side, int], **named: Any) -> None:
+    """Let the champion answer so many questions of each side."""
+    for side, count in of.items():
+        for _ in range(count):
+            rollout.number += 2
+            common = {"epoch": rollout.state.epoch, "unix_ms": rollout.now_ms, "answered_by": PLAN.champion}
+            rollout.evidence.add(seen(rollout.number, side, censored=True, **(common | named)))
+
+
+@pytest.mark.parametrize(
+    ("of", "named", "holds"),
+    [
+        ({"canary": 400}, {}, True),
+        ({"control": 400}, {}, True),
+        ({"canary": 30, "control": 30}, {}, True),
+        ({"canary": 19}, {}, True),  # of 219, far more than its control's
+        ({"canary": 19, "control": 19}, {}, False),
+        ({"canary": 4}, {}, False),
+        ({"canary": 30, "control": 26}, {"bucket": "long"}, True),
+        ({"canary": 12}, {"tenant": "acme"}, True),
+        ({"canary": 12}, {"language": "zh"}, True),
+    ],
+)
+@pytest.mark.parametrize("passed", [False, True], ids=["before a step", "before the end"])
+def test_a_version_is_not_promoted_for_questions_that_the_champion_answered(
+    of: dict[Side, int], named: dict[str, Any], holds: bool, passed: bool
+) -> None:
+    rollout = Rollout(replace(PLAN, steps=(0.5,)) if passed else PLAN)
+    rollout.answer("short", 200)
+    rollout.answer("long", 200)
+    if passed:
+        assert rollout.step().kind == "load"
+    diverted(rollout, of, **named)
+    decision = rollout.step(health=Health(champions_loaded=True))
+    assert decision.kind == ("hold" if holds else "finish" if passed else "promote")
+    assert decision.reason.startswith("no time: the champion answers") == holds
+    assert not rollout.evidence.alarm
+
+
+def test_questions_that_were_diverted_before_a_step_do_not_hold_the_next() -> None:
+    rollout = Rollout()
+    rollout.answer("short", 100)
+    rollout.answer("long", 100)
+    diverted(rollout, {"canary": 4})
+    assert rollout.step().kind == "promote"
+    diverted(rollout, {"canary": 50})
+    rollout.answer("short", 4)
+    rollout.answer("long", 4)
+    assert rollout.step().kind == "hold"
+    rollout.answer("short", 500)
+    rollout.answer("long", 500)
+    diverted(rollout, {"control": 50})
+    assert rollout.step().kind == "promote"
