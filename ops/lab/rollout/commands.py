@@ -6,7 +6,7 @@ import typer
 from msgspec import Struct
 from rich.console import Console
 
-from ops.command_line import JsonPath
+from ops.command_line import JsonPath, settings_of
 
 
 class SimulateOptions(Struct, frozen=True, kw_only=True):
@@ -16,14 +16,37 @@ class SimulateOptions(Struct, frozen=True, kw_only=True):
     trials: Annotated[int, typer.Option(min=1, max=100_000, help="of each kind of a worse canary")] = 20
     rate: Annotated[float, typer.Option(min=0.01, max=10_000, help="the canary's answers a second")] = 2.0
     seed: Annotated[int, typer.Option(min=0, help="the same seed, the same result")] = 1
+    load: Annotated[
+        float | None,
+        typer.Option(min=0.01, max=100, help="count who loses the model at this share of the champion's capacity"),
+    ] = None
+    seeds: Annotated[int, typer.Option(min=1, max=1_000, help="of --load: how many, from --seed on")] = 5
     json_path: JsonPath = None
 
 
 def simulate(options: SimulateOptions) -> None:
     """Count, in virtual time, how many answers an alarm takes, and how many equal versions are rolled back."""
+    if options.load is not None:
+        _simulate_load(options, options.load)
+        return
     from ops.lab.rollout.trials import table, trials
     from ops.measure.runner import write_json
 
     rows = trials(options.rollouts, options.trials, options.rate, options.seed, Console(stderr=True))
     typer.echo(table(rows))
     write_json(options.json_path, rows)
+
+
+def _simulate_load(options: SimulateOptions, load: float) -> None:
+    """Print how many requests lose the model without and with a rollout of an equal version, at each step."""
+    from ops.lab.rollout.capacity import SHARES, table, trials
+    from ops.lab.simulate.comparison import Comparison
+    from ops.measure.runner import write_json
+    from ops.traces.costs import read_costs
+
+    experiment = Comparison(
+        loads=(load,), slots=16, seconds=60.0, costs=read_costs("cpu"), settings=settings_of("rollout")
+    )
+    found = trials(experiment, "poisson", SHARES, range(options.seed, options.seed + options.seeds))
+    typer.echo(table(found))
+    write_json(options.json_path, found)

@@ -1,7 +1,7 @@
 """Traces under policies, one simulation after the other."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -10,7 +10,6 @@ import msgspec
 
 from gateway.destination.admission import AdmissionPolicy
 from gateway.destination.ladder import Ladder
-from gateway.destination.ladder import Step as Rung
 from gateway.destination.lanes import LaneAdmissions
 from ops.lab.simulate.bound import Bound, upper_bound
 from ops.lab.simulate.ladder import LadderSimulator, LadderWorker
@@ -24,6 +23,8 @@ from ops.virtual_worker.experiment import Experiment
 from ops.virtual_worker.gate import Gate
 from ops.virtual_worker.simulator import Simulator
 from ops.virtual_worker.virtual_engine import VirtualEngine
+from shared.versions.state import State
+from shared.wire.lanes import Lane
 from workers.schedule.costs import CostModel
 
 BOUND: Final = "bound"
@@ -86,18 +87,30 @@ class Comparison(Experiment, frozen=True, kw_only=True):
 
     def ladder_simulator(self, trace: Trace) -> LadderSimulator:
         """Return the simulator of one trace with a champion's and a light worker."""
-        gate = Gate.of(self.settings)
-        admissions = LaneAdmissions(AdmissionPolicy(enabled=self.admission))
-        costs_of: dict[Rung, EngineCosts] = {"champion": self.costs, "light": self.costs.times(self.light)}
+        costs: dict[Lane, list[EngineCosts]] = {"champion": [self.costs], "light": [self.costs.times(self.light)]}
+        return self.lanes_simulator(trace, costs)
+
+    def lanes_simulator(
+        self, trace: Trace, costs_of: Mapping[Lane, Sequence[EngineCosts]], state: State | None = None
+    ) -> LadderSimulator:
+        """Return the simulator of one trace with a worker for each of a lane's costs. With a `state` that names their
+        rule each worker has a machine of its own."""
+        limits, admissions = Gate.of(self.settings).limits, LaneAdmissions(AdmissionPolicy(enabled=self.admission))
         workers = []
-        for lane, costs in costs_of.items():
-            model = CostModel.from_state(costs.table)
+        for lane, number, costs in [(of, *each) for of, all_of in costs_of.items() for each in enumerate(all_of)]:
+            model, name = CostModel.from_state(costs.table), f"{lane}/{number}" if number else lane
             scheduler = scheduler_of(OURS, limits=self.limits, costs=model, lengths=self.history(trace.name))
-            engine = VirtualEngine(costs, self.noise, Random(f"engine/{lane}/{self.seed}"))  # noqa: S311 - a load
-            own = Gate(admission=admissions.of(lane), limits=gate.limits)
+            engine = VirtualEngine(costs, self.noise, Random(f"engine/{name}/{self.seed}"))  # noqa: S311 - a load
+            own = Gate(admission=admissions.of(lane), limits=limits, worker_id=name, partitions=(number,))
             workers.append(LadderWorker(lane=lane, scheduler=scheduler, engine=engine, learns=model, gate=own))
         return LadderSimulator(
-            trace=trace, workers=workers, admissions=admissions, ladder=Ladder(), hints=self.lengths == "known"
+            trace=trace,
+            workers=workers,
+            admissions=admissions,
+            ladder=Ladder(),
+            hints=self.lengths == "known",
+            state=state or State(),
+            is_shared=state is None,
         )
 
     def policy_simulator(self, trace: Trace, policy: str) -> Simulator:

@@ -1,18 +1,18 @@
-"""Virtual time with the ladder: a champion's worker and a light one on the same cores, behind one gateway.
+"""Virtual time with lanes: the workers of several lanes behind one gateway, on the same cores or on a machine each.
 
-While both compute, a step takes twice as long. A request that the champion's scheduler gives up is placed again, as
+On the same cores a step takes twice as long while two compute. A request that a scheduler gives up is placed again, as
 `gateway/serving/sending.py` does.
 """
 
+import zlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from gateway.destination.choose import View, below, choose
-from gateway.destination.destination import TO_CHAMPION, Destination, Question
+from gateway.destination.choose import View, below, choose, destination_in
+from gateway.destination.destination import Destination, Question
 from gateway.destination.ladder import Ladder
-from gateway.destination.ladder import Step as Rung
 from gateway.destination.lanes import LaneAdmissions
 from ops.lab.simulate.simulated_worker import SimulatedWorker
 from ops.traces.trace import Request, Trace
@@ -27,36 +27,44 @@ from ops.virtual_worker.simulator import (
     sequence_of,
 )
 from shared.versions.state import State
+from shared.wire.lanes import Lane
+from shared.wire.messages import Bucket
 from shared.wire.session_key import SessionKey
 from workers.schedule.sequence import Finished
 
-_PARTITION: Final = 0
+_NO_RULE: Final = State()
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class LadderWorker(SimulatedWorker):
-    """One lane's worker. `learns` gets the durations of its calls."""
+    """A lane's worker. `learns` gets the durations of its calls."""
 
-    lane: Rung
+    lane: Lane
     learns: Learns
 
 
 @dataclass(slots=True, kw_only=True)
 class LadderSimulator:
-    """`workers` from the top of the ladder down."""
+    """`workers` from the top of the ladder down; those of one lane read a partition each, in this order. `state` has
+    the rule that names a conversation's lane. `is_shared`: all workers compute on the same cores."""
 
     trace: Trace
     workers: Sequence[LadderWorker]
     admissions: LaneAdmissions
     ladder: Ladder
     hints: bool = True
+    state: State = _NO_RULE
+    is_shared: bool = True
     by_lane: Counter[str] = field(default_factory=Counter)
+    asked_by_rule: Counter[str] = field(default_factory=Counter)
     _endings: list[Ending | None] = field(default_factory=list)
+    _sent: dict[int, Destination] = field(default_factory=dict)
     _offered: int = 0
     _busy_ms: float = 0.0
 
     def run(self) -> Run:
-        """Run until every request has ended; `by_lane` then counts the answers in time."""
+        """Run until every request has ended; `by_lane` then counts the answers in time, `asked_by_rule` the requests of
+        each lane that the rule names."""
         self._endings = [None] * len(self.trace.requests)
         while (now_ms := self._next_ms()) is not None:
             for worker in self.workers:
@@ -82,9 +90,12 @@ class LadderSimulator:
 
     def _place(self, index: int) -> None:
         request = self.trace.requests[index]
-        where = choose(_question(index, request), TO_CHAMPION, self._view(request.arrival_ms))
+        question = _question(index, request)
+        wanted = destination_in(self.state.lane(question.session), request.bucket, self.state)
+        self.asked_by_rule[wanted.lane] += 1
+        where = choose(question, wanted, self._view(request.arrival_ms))
         if isinstance(where, Destination):
-            self._post(index, where.lane)
+            self._post(index, where)
         else:
             self._endings[index] = Ending(
                 request=request,
@@ -97,15 +108,22 @@ class LadderSimulator:
     def _view(self, now_ms: float) -> View:
         return View(
             now_unix_ms=now_ms,
-            state=State(),
+            state=self.state,
             admissions=self.admissions,
             ladder=self.ladder,
-            partition_of=lambda *_: _PARTITION,
+            partition_of=self._partition_of,
         )
 
-    def _post(self, index: int, lane: str) -> None:
+    def _partition_of(self, session: SessionKey, _bucket: Bucket, lane: Lane, _claimed: int | None) -> int:
+        return zlib.crc32(session.session_id.encode()) % len(self._of(lane))
+
+    def _of(self, lane: Lane) -> list[LadderWorker]:
+        return [each for each in self.workers if each.lane == lane]
+
+    def _post(self, index: int, to: Destination) -> None:
         request = self.trace.requests[index]
-        [worker] = [each for each in self.workers if each.lane == lane]
+        worker = self._of(to.lane)[to.partition or 0]
+        self._sent[index] = to
         worker.mail.append(sequence_of(index, request, deadline_of(request), hints=self.hints))
 
     def _begin(self, worker: LadderWorker, now_ms: float) -> None:
@@ -115,7 +133,7 @@ class LadderSimulator:
         worker.gate.report(worker.scheduler, now_ms)
         if step is None:
             return
-        shared = 1 + sum(other.step is not None for other in self.workers)
+        shared = 1 + sum(other.step is not None for other in self.workers if self.is_shared)
         self._busy_ms += worker.begin(step, now_ms, times=shared) / shared
         assert worker.step is not None
         for ms, work in worker.step[1].calls:
@@ -129,9 +147,9 @@ class LadderSimulator:
         sequence = worker.end(finished, now_ms)
         if finished.reason == "infeasible" and sequence.shown_unix_ms is None:
             question = _question(sequence.index, sequence.request)
-            to = below(question, Destination(worker.lane), self._view(now_ms))
+            to = below(question, self._sent[sequence.index], self._view(now_ms))
             if to is not None:
-                self._post(sequence.index, to.lane)
+                self._post(sequence.index, to)
                 return
         outcome = outcome_of(sequence, finished, now_ms)
         self.by_lane[worker.lane] += outcome is SimulatedOutcome.IN_DEADLINE

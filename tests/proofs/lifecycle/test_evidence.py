@@ -1,8 +1,13 @@
-"""How many answers an alarm takes, and how often it is false: rollouts in virtual time, by the controller's policy."""
+"""How many answers an alarm takes, how often it is false, and what a rollout costs customers: in virtual time, by the
+product's own code."""
 
 import pytest
 
+from ops.lab.rollout.capacity import SHARES, interval, trials
 from ops.lab.rollout.trials import PLAN, equal, row, worse
+from ops.lab.simulate.comparison import Comparison
+from ops.traces.costs import CPU
+from shared.settings import Settings
 from tests.support.rows import Rows
 from tests.unit.ops.lifecycle.rollout.test_evidence import answers_to_the_alarm
 
@@ -15,6 +20,7 @@ _MOST_ANSWERS = {1.0: 6, 0.3: 38}
 ALARM = "rollback: canary answers to the alarm"
 LATE = "rollback: answers to the alarm after good ones"
 CLASS = "rollback: a canary that is bad in one class only"
+CAPACITY = "capacity: requests that lose the model through a rollout"
 FALSE = "A/A: rollouts of the champion against itself"
 
 
@@ -61,4 +67,25 @@ def test_the_champion_itself_is_not_rolled_back(rows: Rows, whole: bool) -> None
         FALSE,
         figure=f"{'; '.join(said)}; of {found[0].rollouts} each",
         holds=all(each.rolled_back <= _MOST_FALSE * each.rollouts for each in found),
+    )
+
+
+@pytest.mark.rows(CAPACITY)
+def test_no_customer_loses_the_model_through_a_rollout(rows: Rows, whole: bool) -> None:
+    """Three workers of the champion at 0.8 of their capacity, one of the canary, one of its control. At 50 % these two
+    are asked everything, which is 1.2 times what they can serve."""
+    experiment = Comparison(loads=(0.8,), slots=16, seconds=60.0, costs=CPU, settings=Settings())
+    found = {trace: trials(experiment, trace, SHARES, range(1, 11 if whole else 4)) for trace in ("poisson", "bimodal")}
+    said, more = [], []
+    for trace, losses in found.items():
+        for share in SHARES:
+            each = [loss for loss in losses if loss.share == share]
+            mean, low, high = (100 * bound for bound in interval(each))
+            said.append(f"{trace} at {share:.0%}: {mean:+.2f} % ({low:+.2f} to {high:+.2f})")
+            more.append(sum(loss.more for loss in each))
+    last = [loss for loss in found["poisson"] if loss.share == SHARES[-1]]
+    rows.found(
+        CAPACITY,
+        figure=f"{'; '.join(said)}; {len(last)} seeds",
+        holds=max(more) <= 0 and all(loss.own < loss.asked for loss in last),
     )
