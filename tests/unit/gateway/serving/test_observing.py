@@ -15,10 +15,10 @@ from shared.process.clock import now_unix_ms
 from shared.versions.state import Rule
 from shared.versions.state import State as Versions
 from shared.wire.deadline import Deadline
-from shared.wire.messages import Feedback, HandoffRequest, Observation, ResponseCreate, SessionStart
+from shared.wire.messages import Feedback, HandoffRequest, Observation, ResponseCreate, Resume, SessionStart
 from shared.wire.outcome import Source, Timings
 from tests.support.builders.gateway import answer, make_entry, report
-from tests.support.fakes.gateways import MINUTE_MS, TOPICS, Edge, done, quiet
+from tests.support.fakes.gateways import MINUTE_MS, TOPICS, Edge, delta, done, quiet
 
 IN_TIME = Timings(ttft_ms=100.0, total_ms=500.0)
 
@@ -309,3 +309,22 @@ async def test_what_the_canarys_workers_give_up_is_answered_by_the_champion_and_
         False,
         "",
     )
+
+
+@pytest.mark.parametrize("moves", [False, True], ids=["lost for good", "comes back to another gateway"])
+async def test_a_lost_clients_answer_is_observed_once_by_the_gateway_that_published_its_question(moves: bool) -> None:
+    """A version whose clients lose their connections more often loses no evidence."""
+    first, second = Edge(), Edge(partition=1)
+    client = await asked(first)
+    question = first.asked[0]
+    first.receive_replies([delta(question.id, "Two", revision="new")])
+    client.lose()
+    if moves:
+        resuming = SessionStart(session_id="s", resume=Resume(cursor=client.cursor))
+        await second.connect().say(resuming)
+    for edge in (first, second):
+        edge.receive_replies([done(question.id, "Two weeks.", revision="new", lane="canary")])
+    await quiet()
+    assert [len(seen_by(edge)) for edge in (first, second)] == [1, 0]
+    [seen] = seen_by(first)
+    assert (seen.response_id, seen.answered_by, seen.missed, seen.cancelled) == (question.id, "new", False, False)
