@@ -141,7 +141,7 @@ def test_what_a_rollouts_lane_has_no_time_for_goes_the_champions_way(
 
 
 @pytest.mark.parametrize("lane", SIDES)
-def test_a_rollouts_lane_keeps_its_question_where_nobody_else_may_answer_in_time(lane: Lane) -> None:
+def test_a_rollouts_lane_keeps_its_question_if_no_other_lane_may_answer_in_time(lane: Lane) -> None:
     """Without a live worker of the ladder its own prediction is tested, as in every lane."""
     gateway = Gateway(state=ROLLOUT)
     gateway.report(lane, LATE)
@@ -162,7 +162,7 @@ def test_only_an_idle_worker_of_a_rollout_is_tested_against_its_prediction(lane:
 
 @pytest.mark.parametrize("lane", SIDES)
 def test_a_rollouts_lane_is_not_asked_for_what_would_be_a_little_late(lane: Lane) -> None:
-    """The champion's is, for nobody answers instead."""
+    """No lane answers in place of the champion's, so that is asked."""
     gateway = Gateway(state=ROLLOUT)
     gateway.report(CHAMPION, SOFT_MS * 1.1)
     gateway.report(lane, SOFT_MS * 1.1)

@@ -30,7 +30,7 @@ def test_lanes_with_time_keep_their_questions() -> None:
 
 
 def test_an_overloaded_fleet_loses_requests_with_and_without_a_rollout() -> None:
-    """The control: what nobody has time for counts as lost."""
+    """The control: what no worker has time for counts as lost."""
     [found] = losses(at(2.0), "poisson", [0.1])
     assert found.without > 0.1 * found.requests
     assert found.with_it > 0.1 * found.requests

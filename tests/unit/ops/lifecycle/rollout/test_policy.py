@@ -329,7 +329,7 @@ def test_one_metric_that_leans_far_against_the_canary_holds_each_step_to_the_las
 
 
 def diverted(rollout: Rollout, of: Mapping[Side, int], **named: Any) -> None:
-    """Let the champion answer so many questions of each side."""
+    """Let the champion answer this many questions of each side."""
     for side, count in of.items():
         for _ in range(count):
             rollout.number += 2
