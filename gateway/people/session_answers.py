@@ -16,7 +16,7 @@ from shared.wire.session_key import SessionKey
 
 MAX_ANSWERS: Final = 50_000
 MAX_OF_A_SESSION: Final = 20
-_NEITHER: Final[frozenset[Source]] = frozenset({"courtesy", "quote", "unsure"})
+_NEITHER: Final[frozenset[Source]] = frozenset({"courtesy", "quote", "clarify", "unsure"})
 Verdict = Literal["resolved", "unresolved"]
 
 
@@ -86,7 +86,7 @@ class SessionAnswers:
 
     def answered(self, key: SessionKey, response: Response, *, stood_in: bool = False) -> Known:
         """Record that an answer has ended. `stood_in`: no worker gave it in time. Cancelled or failed answers,
-        greetings, and quotes do not count as fallbacks and do not reset the count."""
+        greetings, quotes and questions back do not count as fallbacks and do not reset the count."""
         first = key not in self._sessions
         session = self._sessions.setdefault(key, _Session())
         self._sessions.move_to_end(key)

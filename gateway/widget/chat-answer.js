@@ -10,7 +10,7 @@ import { RatingView } from "./chat-rating.js";
 /** @typedef {import("./protocol.js").ErrorDetail} ErrorDetail */
 /** @typedef {import("./protocol.js").Grounding} Grounding */
 /** @typedef {import("./replyline-client.js").Rating} Rating */
-/** @typedef {{ onRetry: () => void, onRate: (rating: Rating) => void }} Wishes of the customer */
+/** @typedef {{ onRetry: () => void, onRate: (rating: Rating) => void, onChoose: (question: string) => void }} Wishes of the customer */
 
 /** @type {Record<Response["source"], "spark" | "page" | "quote" | "chat" | "question" | "clock" | "person">} */
 const SOURCE_ICONS = {
@@ -18,12 +18,15 @@ const SOURCE_ICONS = {
   mixed: "spark",
   faq: "page",
   quote: "quote",
+  clarify: "question",
   courtesy: "chat",
   unsure: "question",
   busy: "clock",
   handoff: "person",
 };
 const RATED_SOURCES = ["model", "mixed", "faq", "quote"];
+/** The text names these entries itself. @type {Response["source"][]} */
+const NAMES_ITS_ENTRIES = ["quote", "clarify"];
 
 export class AnswerView {
   #prose = new Prose();
@@ -61,10 +64,15 @@ export class AnswerView {
     this.#response = response;
     const { status, source, output_text, grounding = [], replaced = [] } = response;
     if (replaced.length > 0) this.#prose.showMarked(output_text, replaced, this.#strings);
-    else this.show(output_text);
+    else this.show(source === "clarify" ? output_text.split("\n", 1)[0] : output_text); // buttons have the rest
+    if (source === "quote") this.#prose.quote(grounding.length);
+    const based = NAMES_ITS_ENTRIES.includes(source) ? [] : grounding;
+    const offered = source === "clarify" ? [...grounding.map(({ question }) => question), this.#strings.neither] : [];
+    const choices = offered.map((question) => this.#choice(question));
     const [button, facts] = factsDisclosure(this.#strings, response);
     this.#foot.replaceChildren(
-      ...grounding.map((entry) => basis(this.#strings, entry, output_text)),
+      ...(choices.length > 0 ? [h("div", { class: "choices" }, ...choices)] : []),
+      ...based.map((entry) => basis(this.#strings, entry, output_text)),
       h("div", { class: "meta" }, ...this.#origin(response), this.#ratingOf(response), button),
       facts,
     );
@@ -125,6 +133,11 @@ export class AnswerView {
       h("p", {}, describe(this.#strings, error)),
       retryable ? this.#retryButton(error?.retry_after_ms) : null,
     );
+  }
+
+  /** Return the button that asks one of the offered questions. @param {string} question */
+  #choice(question) {
+    return h("button", { type: "button", class: "quiet", onclick: () => this.#wishes.onChoose(question) }, question);
   }
 
   #retryButton(waitMs = 0) {

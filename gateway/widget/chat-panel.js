@@ -193,6 +193,7 @@ export class ChatPanel {
     const view = new AnswerView(this.#strings, {
       onRetry: () => this.#askAgain(event_id),
       onRate: (rating) => this.#rate(event_id, rating),
+      onChoose: (question) => this.#choose(question),
     });
     const question_element = h(
       "article",
@@ -223,6 +224,13 @@ export class ChatPanel {
     turn.question_element.remove();
     turn.view.element.remove();
     this.#ask(turn.question);
+    this.#input.focus();
+  }
+
+  /** Ask a question that an answer offers, unless another answer is being written. @param {string} question */
+  #choose(question) {
+    if (this.#active) return;
+    this.#ask(question);
     this.#input.focus();
   }
 

@@ -34,6 +34,11 @@ export class Prose {
     });
   }
 
+  /** Set the first paragraphs apart as quotes. @param {number} count */
+  quote(count) {
+    [...this.element.children].slice(0, count).forEach((paragraph) => paragraph.classList.add("quoted"));
+  }
+
   /** @param {string} text final @param {Replaced[]} replaced @param {Strings} strings */
   showMarked(text, replaced, strings) {
     this.text = text;

@@ -105,6 +105,7 @@ h2 { font-size: 17px; font-weight: 600; letter-spacing: -0.01em; line-height: 1.
 .prose { display: grid; gap: 0.75em; overflow-wrap: anywhere; }
 .prose:empty { display: none; }
 .prose p { white-space: pre-wrap; }
+.prose p.quoted { padding-inline-start: 12px; border-inline-start: 3px solid var(--line); }
 .waiting { display: flex; gap: 5px; height: 1.6em; align-items: center; }
 .waiting i { width: 6px; height: 6px; border-radius: 50%; background: var(--muted); animation: breathe 1.2s ease-in-out infinite; }
 .waiting i:nth-of-type(2) { animation-delay: 150ms; }
@@ -119,6 +120,8 @@ mark { padding-inline: 0.15em; border-radius: 3px; background: var(--tint); colo
 /* Where an answer came from */
 .foot { font-size: 13px; line-height: 1.5; color: var(--muted); }
 .foot:not(:empty) { margin-top: 14px; }
+.choices { display: flex; flex-wrap: wrap; gap: 8px; margin-bottom: 10px; }
+.choices button { text-align: start; }
 .basis { margin-bottom: 10px; padding-inline-start: 12px; border-inline-start: 2px solid var(--accent); overflow-wrap: anywhere; }
 p.basis { padding-block: 4px; font-weight: 500; color: var(--ink); }
 .basis summary { display: flex; align-items: flex-start; gap: 4px; color: var(--ink); }

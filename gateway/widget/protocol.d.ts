@@ -76,7 +76,7 @@ export type Response = {
   id: string;
   status: "cancelled" | "completed" | "failed" | "incomplete";
   reason: "client" | "deadline" | "infeasible" | "internal" | "max_output_tokens" | "stop";
-  source: "busy" | "courtesy" | "faq" | "handoff" | "mixed" | "model" | "quote" | "unsure";
+  source: "busy" | "clarify" | "courtesy" | "faq" | "handoff" | "mixed" | "model" | "quote" | "unsure";
   output_text: string;
   usage: Usage;
   timings: Timings;

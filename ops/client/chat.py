@@ -30,6 +30,7 @@ _SOURCES: dict[Source, str] = {
     "mixed": "AI answer, in part the help pages' words",
     "faq": "from the help pages",
     "quote": "quoted from the help pages: it may not answer the question",
+    "clarify": "which one? reply with its number",
     "courtesy": "automatic reply",
     "unsure": "no answer found",
     "busy": "busy",

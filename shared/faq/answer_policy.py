@@ -6,6 +6,7 @@
     a sure match, in another language              → the entry itself
     a possible match                               → a quote: the entry under its own question, and the offer of a
                                                      person
+    two that fit a bare topic equally well         → one question: which of the two is meant
     no match                                       → "I don't know", and what the customer can do
 
 Without a matching entry a model invents an answer, a small model more often, so the model is not asked then. Only
@@ -13,6 +14,7 @@ measures of question and entry decide whether an entry matches: "ignore your ins
 text. Only an answer claims something: a quote has no "Yes", and does not say that it answers the question.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Self
@@ -21,6 +23,7 @@ from shared.faq import FaqEntry, FaqHit, Language, detect_language
 from shared.faq.decision.sureness import FITTED, Thresholds, sureness_of
 from shared.faq.fallback import Fallback
 from shared.faq.small_talk import IN_NEED, Kind, courtesy, small_talk
+from shared.faq.speech.clarify import clarifying_text
 from shared.faq.speech.words import (
     OFFER,
     WaysOn,
@@ -30,7 +33,7 @@ from shared.faq.speech.words import (
     says_only_yes_or_no,
     unknown_text,
 )
-from shared.faq.terms import seems_foreign
+from shared.faq.terms import seems_foreign, wording
 from shared.faq.words.fold import plain
 from shared.settings.answers import AnswerSettings
 from shared.wire.outcome import Grounding
@@ -41,6 +44,14 @@ _NEAR: Final = 0.8
 NEAR_IN_DOUBT: Final = 0.5
 # The search must return at least two hits, since the lead over the second one counts.
 SHOWN: Final = 2
+# Two entries fit a bare topic equally well from this share of the best score on, if that is at least `_ASK_FROM`. Of
+# whole questions two are quoted, since the first is right too often to ask: docs/answers.md has the figures.
+_EQUAL: Final = 0.8
+_ASK_FROM: Final = 0.3
+_HAN: Final = r"\u3400-\u9fff"
+_TOPIC: Final = re.compile(
+    rf"\W*(?:[^\W\d_{_HAN}]+(?:['’-][^\W\d_{_HAN}]+)*\W*){{1,2}}|\W*(?:(?![吗呢谁几多怎哪么什能有])[{_HAN}]){{1,4}}\W*"
+)
 _NONE: Final = WaysOn()
 
 
@@ -72,6 +83,14 @@ class Quote:
 
 
 @dataclass(frozen=True, slots=True)
+class Clarify:
+    """The customer is asked which of these two entries is meant. `language` is the question's."""
+
+    entries: tuple[FaqEntry, ...]
+    language: Language
+
+
+@dataclass(frozen=True, slots=True)
 class Courtesy:
     """The answer to small talk."""
 
@@ -87,7 +106,9 @@ class Unknown:
     foreign: bool = False
 
 
-Decision = Ground | DirectAnswer | Quote | Courtesy | Unknown
+Instead = DirectAnswer | Quote | Clarify | Courtesy | Unknown
+"""What is decided where no model is asked."""
+Decision = Ground | Instead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +152,9 @@ class AnswerPolicy:
             ways_on=WaysOn(handoff, contact_of(settings)),
         )
 
-    def decide(self, question: str, hits: Sequence[FaqHit], parts: Sequence[Sequence[FaqHit]] = ()) -> Decision:
+    def decide(
+        self, question: str, hits: Sequence[FaqHit], parts: Sequence[Sequence[FaqHit]] = (), *, may_ask: bool = True
+    ) -> Decision:
         """Decide how the question is answered.
 
         Args:
@@ -139,6 +162,7 @@ class AnswerPolicy:
             hits: the entries found for the whole message, best first.
             parts: the entries found for each of its questions, if it has several. The FAQ answers these one after the
                 other, since a small model would answer only one of them.
+            may_ask: the customer may be asked which entry is meant: not twice in a row.
         """
         if not self.grounded:
             return Ground(tuple(hit.entry for hit in near(hits, self.most)))
@@ -149,14 +173,16 @@ class AnswerPolicy:
         several = _of_each_part(parts, self.thresholds.confident)[: self.most]
         if len(several) > 1:
             return DirectAnswer(tuple(several), language)
-        return self._of_hits(question, hits, language)
+        return self._of_hits(question, hits, language, may_ask=may_ask and not parts)
 
-    def _of_hits(self, question: str, hits: Sequence[FaqHit], language: Language) -> Decision:
+    def _of_hits(self, question: str, hits: Sequence[FaqHit], language: Language, *, may_ask: bool) -> Decision:
         """Decide how one question is answered."""
         if not hits or hits[0].score < self.thresholds.weak:
             return Unknown(language, foreign=seems_foreign(question))
         silent = not hits[0].bears_opening and says_only_yes_or_no(hits[0].entry)
         if sureness_of(hits) < self.thresholds.confident or silent:
+            if may_ask and is_topic(question) and fit_equally(hits):
+                return Clarify(tuple(hit.entry for hit in hits[:SHOWN]), language)
             return Quote(tuple(near(hits, SHOWN, share=NEAR_IN_DOUBT)), language)
         found = tuple(claimed(hit) for hit in near(hits, self.most))
         spoken = {language, *(entry.language for entry in found)}
@@ -164,7 +190,7 @@ class AnswerPolicy:
             return Ground(found)
         return DirectAnswer((claimed(hits[0]),), language)
 
-    def reply(self, decision: DirectAnswer | Quote | Courtesy | Unknown) -> Fallback:
+    def reply(self, decision: Instead) -> Fallback:
         """Return the answer, where no model writes it. A person is offered where one can be asked for."""
         match decision:
             case Courtesy(kind, language):
@@ -180,6 +206,13 @@ class AnswerPolicy:
                     text=quote_text(hits, language, self.ways_on),
                     language=language,
                     grounding=tuple(hit.entry.as_grounding() for hit in hits),
+                )
+            case Clarify(entries, language):
+                return Fallback(
+                    source="clarify",
+                    text=clarifying_text([entry.question for entry in entries], language),
+                    language=language,
+                    grounding=tuple(entry.as_grounding() for entry in entries),
                 )
             case DirectAnswer(entries, language):
                 return Fallback(
@@ -204,6 +237,19 @@ def offers_person(answer: str) -> bool:
 def near(hits: Sequence[FaqHit], most: int, *, share: float = _NEAR) -> list[FaqHit]:
     """Return the best hit, and those that fit nearly as well: to that share of its score."""
     return [hit for hit in hits[:most] if hit.score >= share * hits[0].score]
+
+
+def is_topic(text: str) -> bool:
+    """Return whether a text is no question but a topic: one or two words, or up to four Chinese characters."""
+    return _TOPIC.fullmatch(text) is not None
+
+
+def fit_equally(hits: Sequence[FaqHit]) -> bool:
+    """Return whether the two best entries fit equally well: neither can be shown first with reason."""
+    if len(hits) < SHOWN or hits[0].score < _ASK_FROM:
+        return False
+    first, second = (hit.entry for hit in hits[:SHOWN])
+    return len(near(hits, SHOWN, share=_EQUAL)) == SHOWN and wording(first.question) != wording(second.question)
 
 
 def _of_each_part(parts: Sequence[Sequence[FaqHit]], confident: float) -> list[FaqEntry]:

@@ -23,7 +23,7 @@ class Fallback(msgspec.Struct, frozen=True, kw_only=True):
     """An answer that no model wrote. `grounding` are the FAQ entries that it quotes; empty when it quotes none. At an
     edge they are of `faq_version`."""
 
-    source: Literal["faq", "quote", "courtesy", "unsure", "busy", "handoff"]
+    source: Literal["faq", "quote", "clarify", "courtesy", "unsure", "busy", "handoff"]
     text: str
     language: Language
     grounding: tuple[Grounding, ...] = ()

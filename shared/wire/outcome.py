@@ -12,9 +12,9 @@ from shared.wire.lanes import Lane
 Status = Literal["completed", "incomplete", "cancelled", "failed"]
 Reason = Literal["stop", "max_output_tokens", "deadline", "client", "infeasible", "internal"]
 # Who wrote an answer: "mixed" is the model's text with some of an FAQ entry's, "quote" an FAQ entry under its own
-# question, without a claim that it answers the customer's, "courtesy" a fixed line that returns a greeting, "unsure"
-# says that nothing is known.
-Source = Literal["model", "mixed", "faq", "quote", "courtesy", "unsure", "busy", "handoff"]
+# question, without a claim that it answers the customer's, "clarify" asks which of the entries in `grounding` is meant,
+# "courtesy" is a fixed line that returns a greeting, "unsure" says that nothing is known.
+Source = Literal["model", "mixed", "faq", "quote", "clarify", "courtesy", "unsure", "busy", "handoff"]
 BY_MODEL: Final[frozenset[Source]] = frozenset({"model", "mixed"})
 CLAIM_NOTHING: Final[frozenset[Source]] = frozenset({"quote", "unsure"})
 """No answer to the question is claimed."""
@@ -76,7 +76,7 @@ class WorkerTimes(Message, frozen=True):
 
 
 class Grounding(Message, frozen=True):
-    """An FAQ entry that was in the prompt, or was itself the answer."""
+    """An FAQ entry that was in the prompt, was itself the answer, or is one of those that a `clarify` offers."""
 
     id: str
     question: str

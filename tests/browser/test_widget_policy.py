@@ -4,12 +4,13 @@ import pytest
 from playwright.async_api import Page, expect
 
 from shared.client.session import AsyncReplyline
-from shared.wire.messages import Consent, HandoffRequest, SessionStart
+from shared.wire.messages import Consent, HandoffRequest, ResponseCreate, SessionStart
 from shared.wire.outcome import Grounding, Replaced, Source
 from tests.browser.pages import OpenChat
 from tests.browser.scripted_gateway import Script, ScriptedGateway
 
 RETURNS = Grounding(id="returns", question="How long can I return it?", answer="You have 30 days. Keep the box.")
+WARRANTY = Grounding(id="warranty", question="How long is the warranty?", answer="24 months.")
 MODELS, HELPS = "Returns are easy 😀. ", "You have 30 days."
 
 
@@ -74,13 +75,36 @@ async def test_a_customer_without_an_answer_is_offered_a_person_by_keyboard(
 async def test_a_quote_is_not_shown_as_an_answer(
     gateway: ScriptedGateway, open_chat: OpenChat, locale: str, note: str
 ) -> None:
-    text = "About “How long can I return it?”: You have 30 days."
+    text = "About “How long can I return it?”: You have 30 days.\n\nA person can help you."
     gateway.scripts["?"] = Script(deltas=(text,), source="quote", grounding=(RETURNS,))
     page = await open_chat(locale=locale)
     await ask(page)
     await expect(page.locator(".badge.quote")).to_contain_text(note)
     await expect(page.locator(".badge.faq")).to_have_count(0)
+    await expect(page.locator(".prose .quoted")).to_have_text(text.split("\n\n")[:1])
+    await expect(page.locator(".prose .quoted")).not_to_have_css("border-inline-start-width", "0px")
+    await expect(page.locator(".basis")).to_have_count(0)
     await expect(page.locator("[aria-live=polite]")).to_contain_text(note)
+
+
+@pytest.mark.parametrize(("locale", "neither"), [("en-GB", "None of these"), ("zh-CN", "都不是")])
+async def test_a_question_back_has_its_choices_as_buttons_and_one_of_them_asks_it(
+    gateway: ScriptedGateway, open_chat: OpenChat, locale: str, neither: str
+) -> None:
+    text = f"Which of these do you mean?\n1. {RETURNS.question}\n2. {WARRANTY.question}"
+    gateway.scripts["?"] = Script(deltas=(text,), source="clarify", grounding=(RETURNS, WARRANTY))
+    page = await open_chat(locale=locale)
+    await ask(page)
+    choices = page.locator(".choices").get_by_role("button")
+    for _ in range(2):
+        await expect(choices).to_have_text([RETURNS.question, WARRANTY.question, neither])
+        await expect(page.locator(".prose")).to_have_text("Which of these do you mean?")
+        await expect(page.locator(".basis")).to_have_count(0)
+        await page.reload()
+    await choices.nth(1).focus()
+    await page.keyboard.press("Enter")
+    *_, chosen = await gateway.expect(ResponseCreate, 2)
+    assert chosen.input == WARRANTY.question
 
 
 @pytest.mark.parametrize("source", ["unsure", "courtesy"])

@@ -10,9 +10,10 @@ from shared.conversation.history import History
 from shared.conversation.turn import Turn
 from shared.errors import ProtocolError
 from shared.faq import detect_language
-from shared.faq.answer_policy import SHOWN, AnswerPolicy, Courtesy, Decision, DirectAnswer, Ground, Quote, Unknown
+from shared.faq.answer_policy import SHOWN, AnswerPolicy, Decision, DirectAnswer, Ground, Instead, Unknown
 from shared.faq.fallback import choose_fallback
 from shared.faq.live import LiveFaq
+from shared.faq.speech.clarify import asked_by, meant_by, says_neither
 from shared.faq.words.fold import plain
 from shared.model.tokenizer import Tokenizer
 from shared.process import clock
@@ -69,13 +70,18 @@ class Preparer:
             _in_tokens_of(self.revision, turn)
             for turn in _earlier_turns(remembered, order, limit=self.settings.history_turns)
         ]
-        asked = plain(request.input)
+        offered = asked_by(turns[-1].output_text) if turns else ()
+        meant = meant_by(plain(request.input), offered)
+        asked = meant or plain(request.input)
         vector = await self.faq.vector_of(asked)
         most = max(self.settings.grounding_entries, SHOWN)
         found = self.faq.index.find(asked, k=most, previous=turns, vector=vector)
-        decision = self.policy.decide(asked, found.hits, found.parts)
+        if offered and says_neither(asked):
+            decision: Decision = Unknown(detect_language(asked))
+        else:
+            decision = self.policy.decide(asked, found.hits, found.parts, may_ask=not offered)
         freshness, wire_now = self.faq.freshness, now_unix_ms + order.clock_ms
-        if freshness.is_stale(wire_now):
+        if meant or freshness.is_stale(wire_now):  # to the model "the first" would say nothing
             decision = _without_the_model(decision, asked)
         if len(request.input) + sum([_chars_to_encode(turn) for turn in turns]) <= _INLINE_CHARS:
             bucket, composed = self._compose(order, decision, turns, build)
@@ -198,7 +204,7 @@ class Preparer:
         )
 
 
-def _without_the_model(decision: Decision, question: str) -> DirectAnswer | Quote | Courtesy | Unknown:
+def _without_the_model(decision: Decision, question: str) -> Instead:
     """Return the answer if the model is not asked, or writes nothing that may be shown."""
     if not isinstance(decision, Ground):
         return decision

@@ -20,7 +20,7 @@ from shared.wire.outcome import BY_MODEL, Grounding, Source
 HUMAN: Final = "contact-person"
 """The FAQ entry that is an offer of a person."""
 
-_HONEST: Final[frozenset[Source]] = frozenset({"quote", "unsure", "handoff"})
+_HONEST: Final[frozenset[Source]] = frozenset({"quote", "clarify", "unsure", "handoff"})
 _ADMITS: Final = re.compile(
     r"\b(?:don't|do not|can't|cannot|could not|couldn't) (?:know|have|find|answer|help|say|tell|share|do that)\b"
     r"|\bnot (?:sure|able|certain)\b|\bno (?:information|details)\b|\bunable to\b"

@@ -32,6 +32,7 @@ ENDS: Final[Mapping[str, str]] = {
     _LATE: "the model's answer, after its deadline or cut at it",
     "faq": "an FAQ entry instead of the model's text",
     "quote": "an FAQ entry quoted, which may not answer the question",
+    "clarify": "it asks which of two FAQ entries is meant",
     "courtesy": "a greeting or thanks, returned",
     "unsure": "an answer that the FAQ does not cover this",
     "busy": "it asks to try again",

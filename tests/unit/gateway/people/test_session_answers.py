@@ -88,11 +88,14 @@ def test_unhelpful_answers_are_counted_in_a_row_and_a_helpful_one_ends_it() -> N
 def test_a_possibly_helpful_answer_neither_counts_nor_ends_the_row() -> None:
     answers = SessionAnswers()
     entry = (Grounding(id="g", question="q", answer="a"),)
+    kinds: list[tuple[Source, tuple[Grounding, ...]]] = [
+        *(("unsure", ()), ("quote", entry), ("clarify", entry), ("unsure", entry), ("unsure", ()))
+    ]
     row = [
         answers.answered(SESSION, answer(str(n), source=source, grounding=grounding)).fallbacks
-        for n, (source, grounding) in enumerate([("unsure", ()), ("quote", entry), ("unsure", entry), ("unsure", ())])
+        for n, (source, grounding) in enumerate(kinds)
     ]
-    assert row == [1, 1, 1, 2]
+    assert row == [1, 1, 1, 1, 2]
 
 
 def test_an_answer_that_ends_again_is_no_second_fallback_and_an_asked_person_ends_the_row() -> None:

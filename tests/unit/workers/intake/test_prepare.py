@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from shared.conversation.history import History
 from shared.conversation.turn import Turn
 from shared.faq import FaqEntry, FaqIndex
-from shared.faq.answer_policy import AnswerPolicy
+from shared.faq.answer_policy import AnswerPolicy, Clarify
 from shared.faq.decision.sureness import Thresholds
 from shared.faq.in_step import Freshness
 from shared.faq.speech.words import WaysOn
@@ -358,3 +358,49 @@ def test_no_name_and_no_secret_is_in_a_prompt(question: str) -> None:
     prompt = readable(asked.sequence.prompt_ids)
     assert "secret" not in prompt
     assert (asked.sequence.prompt_ids.count(START), asked.sequence.prompt_ids.count(END)) == (3, 2)
+
+
+ASKED_WHICH = POLICY.reply(Clarify((RETURNS, DELIVERY), "en"))
+
+
+@pytest.mark.parametrize("told", [False, True], ids=["history", "turns"])
+@pytest.mark.parametrize(
+    ("reply", "answers"),
+    [
+        ("1", [RETURNS]),
+        ("the second one", [DELIVERY]),
+        ("delivery takes how long", [DELIVERY]),
+        ("both", [RETURNS, DELIVERY]),
+    ],
+)
+def test_a_reply_to_the_question_which_one_is_meant_gets_that_entry(
+    reply: str, answers: list[FaqEntry], told: bool
+) -> None:
+    turn = said("help", ASKED_WHICH.text, name="r0", source="clarify", asked_unix_ms=NOW - 90)
+    before: dict[str, Any] = (
+        {"turns_told": (Said(user="help", assistant=ASKED_WHICH.text),)} if told else {"turns": [turn]}
+    )
+    answered = job(reply, **before)
+    assert (answered.decided, answered.fallback.source) == (True, "faq")
+    assert answered.fallback.text == "\n\n".join(entry.answer for entry in answers)
+
+
+@pytest.mark.parametrize(("reply", "says"), [("None of these", "I don't know"), ("都不是", "不清楚")])
+def test_a_reply_that_refuses_both_gets_what_can_be_done(reply: str, says: str) -> None:
+    turn = said("help", ASKED_WHICH.text, name="r0", source="clarify", asked_unix_ms=NOW - 90)
+    answered = job(reply, turns=[turn]).fallback
+    assert answered.source == "unsure"
+    assert says in answered.text
+
+
+def test_a_button_asks_the_entrys_question_as_a_suggestion_does() -> None:
+    turn = said("help", ASKED_WHICH.text, name="r0", source="clarify", asked_unix_ms=NOW - 90)
+    assert job(RETURNS.question, turns=[turn]).fallback.text == RETURNS.answer
+
+
+def test_a_customer_is_not_asked_twice_in_a_row() -> None:
+    policy = AnswerPolicy(thresholds=Thresholds(confident=1.0, weak=0.0))
+    question = "return delivery"
+    turns = [said(question, ASKED_WHICH.text, name="r0", source="clarify", asked_unix_ms=NOW - 90)]
+    assert job(question, policy=policy).fallback.source == "clarify"
+    assert job(question, policy=policy, turns=turns).fallback.source == "quote"
