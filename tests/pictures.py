@@ -1,6 +1,8 @@
-"""The README's pictures: the demo's page and a terminal beside it, in light and in dark, as a real browser shows them.
+"""The pictures of the documentation, taken of a real browser: the README's page and terminal, in light and in dark, and
+the ways to speak of docs/answers.md.
 
-`make pictures` starts the demo on a free port, asks it, and writes docs/images/*.png anew.
+`make pictures` starts the demo on a free port, asks it, and writes docs/images/*.png;
+`python -m tests.pictures answers` writes only the last one.
 """
 
 import asyncio
@@ -26,6 +28,7 @@ from tests.browser.conftest import ARGS
 IMAGES: Final = Path(__file__).parents[1] / "docs" / "images"
 QUESTIONS: Final = ("How long do refunds take?", "Do you ship to Norway?")
 COMMANDS: Final = ('replyline ask "How long do refunds take?"', 'replyline ask "Can I pay with seashells?"')
+WAYS_TO_SPEAK: Final = ("How long do refunds take?", "Is the oak table FSC certified?", "shipping", "Are you vegan?")
 PAGE_SIZE: Final = {"width": 1180, "height": 740}
 COLUMNS: Final = 100
 LIGHT: Final = TerminalTheme(
@@ -61,6 +64,19 @@ async def page_picture(browser: Browser, url: str, scheme: str) -> None:
     await context.close()
 
 
+async def answers_picture(browser: Browser, url: str) -> None:
+    """Ask for an answer, a quote, a question back and "I don't know", and take a picture of all four."""
+    page = await browser.new_page(viewport={"width": 760, "height": 1120}, locale="en-GB", reduced_motion="reduce")
+    await page.goto(url)
+    for number, question in enumerate(WAYS_TO_SPEAK, start=1):
+        await page.get_by_label("Your question").fill(question)
+        await page.get_by_role("button", name="Send").click()
+        await expect(page.locator(".badge")).to_have_count(number, timeout=60_000)
+    await page.mouse.move(0, 0)
+    await page.screenshot(path=IMAGES / "answers.png")
+    await page.close()
+
+
 def typed(url: str) -> str:
     """Return what a terminal shows of the commands, colours included."""
     program = str(Path(sys.executable).with_name("replyline"))
@@ -88,15 +104,18 @@ async def terminal_picture(browser: Browser, shown: str, scheme: str) -> None:
 
 
 async def main() -> None:
-    """Take all four pictures. Raises `ServiceError` where the demo cannot start."""
+    """Take the pictures. Raises `ServiceError` where the demo cannot start."""
     os.environ["REPLYLINE_GATEWAY__PORT"] = str(free_port())
     settings = with_prepared_embeddings(load_settings())
     IMAGES.mkdir(exist_ok=True)
     with EmbeddedSystem(settings, share_output=False) as system:
         addresses = await system.start()
-        shown = await asyncio.to_thread(typed, addresses.ws)
         async with async_playwright() as playwright:
             browser = await playwright.chromium.launch(executable_path=chromium(), args=ARGS)
+            await answers_picture(browser, addresses.page)
+            if sys.argv[1:] == ["answers"]:
+                return
+            shown = await asyncio.to_thread(typed, addresses.ws)
             for scheme in ("light", "dark"):
                 await page_picture(browser, addresses.page, scheme)
                 await terminal_picture(browser, shown, scheme)
