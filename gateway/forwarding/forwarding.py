@@ -6,6 +6,7 @@ A record that crashes the gateways is set aside after `MAX_DELIVERIES` deliverie
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 
@@ -16,7 +17,7 @@ from shared.process.tasks import Tasks
 from shared.records.commits import Commits
 from shared.records.dead_letters import DeadLetters
 from shared.records.offsets import OffsetTracker
-from shared.records.processor import RecordProcessor
+from shared.records.processor import RecordProcessor, until_kafka_is_back
 from shared.settings import Settings
 from shared.telemetry import metrics
 from shared.telemetry.faults import caught
@@ -123,10 +124,17 @@ class Forwarding:
             raise BrokerUnavailable(f"{type(fault).__name__} in the producer") from fault
 
     async def _forward(self, request: ChatRequest, record: Record) -> None:
-        """Forward a record and mark it done. Raises `BrokerUnavailable`, `ProtocolError`."""
+        """Forward a record and mark it done. Raises `ProtocolError`.
+
+        A session's next record waits until this one is delivered, also while Kafka is away: it would overtake one that
+        failed.
+        """
         async with self._locks.hold(SessionKey(request.tenant or self._defaults.tenant, request.session_id)):
-            copy = await self._copy(request, record)
-            delivery = await self._producer.enqueue(copy.record)
-        await self._producer.delivered(copy.record.topic, delivery)
-        copy.count()
+            await until_kafka_is_back(partial(self._deliver, request, record))
         self.offsets.done(*record.origin)
+
+    async def _deliver(self, request: ChatRequest, record: Record) -> None:
+        """Publish a record's copy and wait for its delivery. Raises `BrokerUnavailable`, `ProtocolError`."""
+        copy = await self._copy(request, record)
+        await self._producer.delivered(copy.record.topic, await self._producer.enqueue(copy.record))
+        copy.count()

@@ -74,7 +74,7 @@ class RecordProcessor:
             if request is None or number > MAX_DELIVERIES:
                 await self._set_aside(record, poison(), request)
             else:
-                await _until_kafka_is_back(partial(self.handle, request, record))
+                await until_kafka_is_back(partial(self.handle, request, record))
         except ProtocolError as error:
             await self._set_aside(record, error, request)
         except Exception as error:  # noqa: BLE001 - counted and logged; this record is set aside
@@ -107,10 +107,11 @@ class RecordProcessor:
             names = request or names_in(value, record.headers, record.key)
             if names is not None and (asker := asker_of(names, self.defaults)) is not None:
                 end = failed_end(names.id, names.session_id, detail_of(error), attempt=int(wire_unix_ms()))
-                await _until_kafka_is_back(partial(self.refuse, asker, end))
+                await until_kafka_is_back(partial(self.refuse, asker, end))
 
 
-async def _until_kafka_is_back(step: Callable[[], Awaitable[None]]) -> None:
+async def until_kafka_is_back(step: Callable[[], Awaitable[None]]) -> None:
+    """Call a step until it raises no `BrokerUnavailable`."""
     while True:
         try:
             return await step()

@@ -205,6 +205,20 @@ async def test_records_of_one_session_are_forwarded_in_order() -> None:
     assert [ids([out]) for out in bench.producer.published] == [["r2"], ["r0"], ["r1"]]
 
 
+async def test_a_record_whose_delivery_fails_is_not_overtaken_by_its_sessions_next_one() -> None:
+    bench = Bench()
+    bench.producer.refusals = {TOPICS.requests("short"): [BrokerUnavailable("away")] * 3}
+    sessions = [("r0", "s"), ("r1", "s"), ("r2", "t"), ("r3", "s")]
+    records = [
+        record(offset, packed(id=name, session_id=session, input="short"))
+        for offset, (name, session) in enumerate(sessions)
+    ]
+    await bench.forward(*records)
+    forwarded = ids(bench.producer.of(TOPICS.requests("short")))
+    assert [name for name in forwarded if name != "r2"] == ["r0", "r1", "r3"]
+    assert bench.committed == {(TOPICS.inbox, 0): 4}
+
+
 async def test_a_refused_client_gets_its_end_on_its_reply_topic() -> None:
     """An overlong input, a contradictory record, an invalid request."""
     bench = Bench()
