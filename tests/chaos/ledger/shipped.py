@@ -20,6 +20,7 @@ from shared.conversation.turn import Turn
 from shared.faq import FaqIndex
 from shared.faq.fallback import choose_fallback
 from shared.faq.in_step import Freshness
+from shared.faq.speech.words import WaysOn
 from shared.settings import Settings
 from shared.wire.messages import ChatRequest
 from shared.wire.outcome import BY_MODEL
@@ -78,6 +79,11 @@ class Speaker:
             kv=None,
             standing=lambda _: (),
         )
+
+    @property
+    def ways_on(self) -> WaysOn:
+        """Return what a customer can do if no entry answers."""
+        return self._preparer.policy.ways_on
 
     def job(self, request: ChatRequest, turns: Sequence[Turn]) -> Job:
         """Return the job that a worker prepares for a request after these turns."""
@@ -155,8 +161,9 @@ class Shipped:
 
     def _rights_of(self, question: Question) -> Rights:
         page = self._ledger.pages[question.event_id]
-        fallback = choose_fallback(question.text, self._faq.search(question.text)).text
-        unread = choose_fallback("", ()).text
+        ways_on = self._speakers[0].ways_on
+        fallback = choose_fallback(question.text, self._faq.search(question.text), ways_on=ways_on).text
+        unread = choose_fallback("", (), ways_on=ways_on).text
         said, texts, decided = _said(page), dict[str, None](), dict[str, None]()
         tries = self._tries(self._requests(page), self._speakers)
         for number, (request, turns, speaker, lacks) in enumerate(islice(tries, _MOST_TRIES)):

@@ -13,6 +13,7 @@ from ops.measure.arrivals import schedule
 from shared.conversation.turn import Turn
 from shared.faq import FaqIndex
 from shared.faq.fallback import choose_fallback
+from shared.faq.speech.words import WaysOn
 from shared.wire.lanes import CHAMPION, Lane
 from shared.wire.outcome import Response
 from tests.chaos.actors.load import Load
@@ -24,6 +25,7 @@ from tests.proofs.lifecycle.setting import Setting
 
 NUM_TOKENS: Final = 48
 _DEADLINE_MS: Final = 20_000
+_WAYS_ON: Final = WaysOn(handoff=True)  # as tests/support/system.py sets it
 _FIRST_TOKEN_MS: Final = 8_000
 
 
@@ -156,7 +158,7 @@ class OwnTokens:
 
     def __call__(self, question: Question) -> Rights:
         page = self._ledger.pages[question.event_id]
-        fallback = choose_fallback(question.text, self._faq.search(question.text)).text
+        fallback = choose_fallback(question.text, self._faq.search(question.text), ways_on=_WAYS_ON).text
         response = page.ends[0][1] if page.ends else None
         revision = (response.revision or "") if response is not None and response.source == "model" else ""
         self.unknown += bool(revision) and revision not in self._speakers
