@@ -2,7 +2,7 @@
 the ways to speak of docs/answers.md.
 
 `make pictures` starts the demo on a free port, asks it, and writes docs/images/*.png;
-`python -m tests.pictures answers` writes only the last one.
+`python -m tests.pictures answers` takes only the last one, without the demo.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
 from typing import Final
@@ -22,13 +23,20 @@ from rich.text import Text
 from ops.model.embeddings import with_prepared_embeddings
 from ops.operate.up import EmbeddedSystem
 from ops.stack.processes import free_port
+from shared.faq import FaqIndex
+from shared.faq.answer_policy import SHOWN, AnswerPolicy, Ground
+from shared.faq.embedder import Embedder
+from shared.faq.speech.words import WaysOn
 from shared.settings import load_settings
+from shared.wire.outcome import Timings, Usage
 from tests.browser.conftest import ARGS
+from tests.browser.scripted_gateway import Script, ScriptedGateway
 
 IMAGES: Final = Path(__file__).parents[1] / "docs" / "images"
 QUESTIONS: Final = ("How long do refunds take?", "Do you ship to Norway?")
 COMMANDS: Final = ('replyline ask "How long do refunds take?"', 'replyline ask "Can I pay with seashells?"')
 WAYS_TO_SPEAK: Final = ("How long do refunds take?", "Is the oak table FSC certified?", "shipping", "Are you vegan?")
+ANSWERS_SIZE: Final = {"width": 940, "height": 1490}
 PAGE_SIZE: Final = {"width": 1180, "height": 740}
 COLUMNS: Final = 100
 LIGHT: Final = TerminalTheme(
@@ -64,17 +72,36 @@ async def page_picture(browser: Browser, url: str, scheme: str) -> None:
     await context.close()
 
 
-async def answers_picture(browser: Browser, url: str) -> None:
-    """Ask for an answer, a quote, a question back and "I don't know", and take a picture of all four."""
-    page = await browser.new_page(viewport={"width": 760, "height": 1120}, locale="en-GB", reduced_motion="reduce")
-    await page.goto(url)
-    for number, question in enumerate(WAYS_TO_SPEAK, start=1):
-        await page.get_by_label("Your question").fill(question)
-        await page.get_by_role("button", name="Send").click()
-        await expect(page.locator(".badge")).to_have_count(number, timeout=60_000)
-    await page.mouse.move(0, 0)
-    await page.screenshot(path=IMAGES / "answers.png")
-    await page.close()
+def answered(questions: Sequence[str]) -> dict[str, Script]:
+    """Return what the answer policy says to each question about the packaged FAQ, without a model."""
+    embed = Embedder.named_by(with_prepared_embeddings(load_settings()).faq)
+    index, policy = FaqIndex.load(embed=embed), AnswerPolicy(languages=(), ways_on=WaysOn(handoff=True))
+    scripts = {}
+    for question in questions:
+        vectors = None if embed is None else embed([question], "en")
+        found = index.find(question, k=SHOWN, vector=None if vectors is None else vectors[0])
+        decision = policy.decide(question, found.hits, found.parts)
+        assert not isinstance(decision, Ground), "the policy has no model"
+        answer = policy.reply(decision)
+        scripts[question] = Script(
+            deltas=(answer.text,), source=answer.source, grounding=answer.grounding, usage=Usage(), timings=Timings()
+        )
+    return scripts
+
+
+async def answers_picture(browser: Browser) -> None:
+    """Take a picture of an answer, a quote, a question back and "I don't know" in the widget's page."""
+    async with ScriptedGateway().serve() as gateway:
+        gateway.scripts |= answered(WAYS_TO_SPEAK)
+        page = await browser.new_page(viewport=ANSWERS_SIZE, locale="en-GB", reduced_motion="reduce")
+        await page.goto(gateway.origin)
+        for number, question in enumerate(WAYS_TO_SPEAK, start=1):
+            await page.get_by_label("Your question").fill(question)
+            await page.get_by_role("button", name="Send").click()
+            await expect(page.locator(".badge")).to_have_count(number, timeout=60_000)
+        await page.mouse.move(0, 0)
+        await page.locator("replyline-chat").screenshot(path=IMAGES / "answers.png")
+        await page.close()
 
 
 def typed(url: str) -> str:
@@ -103,22 +130,25 @@ async def terminal_picture(browser: Browser, shown: str, scheme: str) -> None:
     await page.close()
 
 
-async def main() -> None:
-    """Take the pictures. Raises `ServiceError` where the demo cannot start."""
+async def demo_pictures(browser: Browser) -> None:
+    """Start the demo and take the README's pictures. Raises `ServiceError` where it cannot start."""
     os.environ["REPLYLINE_GATEWAY__PORT"] = str(free_port())
-    settings = with_prepared_embeddings(load_settings())
-    IMAGES.mkdir(exist_ok=True)
-    with EmbeddedSystem(settings, share_output=False) as system:
+    with EmbeddedSystem(with_prepared_embeddings(load_settings()), share_output=False) as system:
         addresses = await system.start()
-        async with async_playwright() as playwright:
-            browser = await playwright.chromium.launch(executable_path=chromium(), args=ARGS)
-            await answers_picture(browser, addresses.page)
-            if sys.argv[1:] == ["answers"]:
-                return
-            shown = await asyncio.to_thread(typed, addresses.ws)
-            for scheme in ("light", "dark"):
-                await page_picture(browser, addresses.page, scheme)
-                await terminal_picture(browser, shown, scheme)
+        shown = await asyncio.to_thread(typed, addresses.ws)
+        for scheme in ("light", "dark"):
+            await page_picture(browser, addresses.page, scheme)
+            await terminal_picture(browser, shown, scheme)
+
+
+async def main() -> None:
+    """Take the pictures."""
+    IMAGES.mkdir(exist_ok=True)
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=chromium(), args=ARGS)
+        await answers_picture(browser)
+        if sys.argv[1:] != ["answers"]:
+            await demo_pictures(browser)
 
 
 def chromium() -> str:
