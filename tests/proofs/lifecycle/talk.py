@@ -14,8 +14,10 @@ from shared.conversation.turn import Turn
 from shared.faq import FaqIndex
 from shared.faq.fallback import choose_fallback
 from shared.faq.speech.words import WaysOn
+from shared.versions.state import Rule
 from shared.wire.lanes import CHAMPION, Lane
 from shared.wire.outcome import Response
+from shared.wire.session_key import SessionKey
 from tests.chaos.actors.load import Load
 from tests.chaos.faults.schedule import Fault, Kind
 from tests.chaos.ledger.requests import Ledger, Page, Question
@@ -183,6 +185,12 @@ def p99_ms(answers: Sequence[Answered]) -> float:
     """Return the 99th percentile of the first text's times."""
     times = sorted(answer.response.timings.ttft_ms for answer in answers if answer.response.timings.ttft_ms is not None)
     return times[min(len(times) - 1, round(0.99 * len(times)))] if times else float("nan")
+
+
+def diverted(answers: Sequence[Answered], rule: Rule) -> list[Answered]:
+    """Return the answers of other lanes to conversations on the canary's side: its worker had no time for them."""
+    on_side = (rule.lane(SessionKey("demo", answer.session)) == "canary" for answer in answers)
+    return [answer for answer, is_on in zip(answers, on_side, strict=True) if is_on and answer.lane != "canary"]
 
 
 def by_session(answers: Sequence[Answered]) -> dict[str, list[Answered]]:

@@ -12,7 +12,7 @@ import pytest
 from shared.versions.state import Move, Rule
 from shared.wire.session_key import SessionKey
 from tests.proofs.lifecycle.conftest import MakeSetting
-from tests.proofs.lifecycle.talk import Answered, Talk, by_session
+from tests.proofs.lifecycle.talk import Answered, Talk, by_session, diverted
 from tests.support.rows import Rows
 
 _NAMES = 10_000
@@ -76,17 +76,15 @@ async def test_nobody_changes_sides(make_setting: MakeSetting, models: Callable[
         figure=f"{canaries / people:.3f} of {people} conversations, {_SHARE} asked (standard error {error:.3f})",
         holds=abs(canaries / people - _SHARE) <= _MOST_ERRORS * error,
     )
-    by_hand = Rule(salt="by hand", share=_SHARE)
-    on_canary = {name for name in by_session(judged.answers) if by_hand.lane(SessionKey("demo", name)) == "canary"}
     # The champion answers what the canary's worker has no time for; the conversation stays on its side.
-    diverted = [a for a in before if a.session in on_canary and a.lane != "canary"]
-    on_side = [answer for answer in judged.answers if answer not in diverted]
+    aside = diverted(before, Rule(salt="by hand", share=_SHARE))
+    on_side = [answer for answer in judged.answers if answer not in aside]
     changed = [pair for each in by_session(on_side).values() for pair in pairwise(each) if _changes(*pair)]
     wrong = [pair for pair in changed if not _may_change(*pair, promoted, back)]
     rows.found(
         SIDES,
         figure=f"{len(wrong)} of {clients} conversations; {len(changed)} changed by the promotion or the rollback; "
-        f"{len(diverted)} answers diverted; {judged.verdict.recovered} came back to a gateway; "
+        f"{len(aside)} answers diverted; {judged.verdict.recovered} came back to a gateway; "
         f"{judged.broken[:1]} broken",
         holds=not wrong and bool(changed) and not judged.broken,
     )
