@@ -6,7 +6,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from ops.model.embeddings import is_installed, prepare_embeddings
+from ops.model.embeddings import PREPARABLE, prepare_embeddings
 from ops.model.prepare import DEFAULT_MAX_LENGTH, DEFAULT_MODEL, DEMO_ADAPTER, DEMO_MODEL, prepare_model
 from shared.errors import SettingsError
 from shared.faq.entries import LANGUAGES
@@ -45,9 +45,10 @@ def prepare_with_progress(
 
 
 def prepare_installed_embeddings(directory: Path, console: Console) -> None:
-    """Call `prepare_embeddings` if their distribution is installed, and print a line. Raises `ModelError`."""
-    if is_installed():
-        console.print(f"embeddings ready: {prepare_embeddings(directory)}")
+    """Call `prepare_embeddings` for each installed distribution, and print a line. Raises `ModelError`."""
+    for source in PREPARABLE:
+        if source.is_installed():
+            console.print(f"embeddings ready: {prepare_embeddings(directory, source)}")
 
 
 def ensure_model(directory: Path, console: Console) -> None:

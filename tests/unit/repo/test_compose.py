@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ops.model.embeddings import EMBEDDINGS
+from ops.model.embeddings import WORDLLAMA
 from shared.settings import Settings, describe
 from workers.kv import cache
 from workers.serving import capacity
@@ -65,7 +65,7 @@ def test_workers_search_by_the_embeddings_that_the_model_service_prepares_where_
     """Their package has no wheel for every machine: a worker without them serves, and says so."""
     for worker, model in (("worker", "model"), ("worker-gpu", "model-gpu")):
         settings, command = _settings_of(SERVICES[worker]), SERVICES[model]["command"]
-        prepared = Path(command[command.index("--dir") + 1]) / EMBEDDINGS
+        prepared = Path(command[command.index("--dir") + 1]) / WORDLLAMA.name
         assert settings["REPLYLINE_FAQ__EMBEDDINGS_DIR"] == str(prepared)
         assert settings["REPLYLINE_FAQ__EMBEDDINGS_MISSING"] == "terms"
         assert model in SERVICES[worker]["depends_on"]

@@ -10,7 +10,14 @@ from rich.console import Console
 from tokenizers import Tokenizer
 
 from ops.model import embeddings
-from ops.model.embeddings import embeddings_env, prepare_embeddings, searched_by, with_prepared_embeddings
+from ops.model.embeddings import (
+    E5,
+    WORDLLAMA,
+    embeddings_env,
+    prepare_embeddings,
+    searched_by,
+    with_prepared_embeddings,
+)
 from ops.model.terminal import prepare_installed_embeddings
 from shared.errors import ModelError, SettingsError
 from shared.faq.embedder import Encoder
@@ -59,7 +66,7 @@ def settings_beside(models: Path, **faq: Path) -> Settings:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return prepare_embeddings(tmp_path_factory.mktemp("models"))
+    return prepare_embeddings(tmp_path_factory.mktemp("models"), WORDLLAMA)
 
 
 @pytest.fixture
@@ -86,14 +93,14 @@ def test_vectors_are_the_plain_means_of_the_distribution_s_table(folder: Path) -
 
 def test_preparing_again_writes_nothing_and_needs_no_distribution(folder: Path, distribution: Path) -> None:
     before = {file.name: file.stat().st_mtime_ns for file in folder.iterdir()}
-    assert prepare_embeddings(folder.parent) == folder
+    assert prepare_embeddings(folder.parent, WORDLLAMA) == folder
     assert {file.name: file.stat().st_mtime_ns for file in folder.iterdir()} == before
 
 
 def test_a_folder_of_another_recipe_is_written_anew(tmp_path: Path) -> None:
     (tmp_path / "wordllama-256").mkdir()
     (tmp_path / "wordllama-256" / "recipe").write_text("older")
-    assert Encoder(prepare_embeddings(tmp_path))(["hello"]).shape == (1, 256)
+    assert Encoder(prepare_embeddings(tmp_path, WORDLLAMA))(["hello"]).shape == (1, 256)
     assert [path.name for path in tmp_path.iterdir()] == ["wordllama-256"]
     assert stat.S_IMODE((tmp_path / "wordllama-256").stat().st_mode) == 0o755
 
@@ -106,7 +113,7 @@ def test_without_the_distribution_the_command_is_named_and_preparing_a_model_goe
 
     monkeypatch.setattr(importlib.metadata, "distribution", missing)
     with pytest.raises(ModelError, match=r"not installed; run: pip install --no-deps wordllama==0\.4\.0\.post1$"):
-        prepare_embeddings(tmp_path / "models")
+        prepare_embeddings(tmp_path / "models", WORDLLAMA)
     prepare_installed_embeddings(tmp_path / "models", Console(quiet=True))
     assert not (tmp_path / "models").exists()
 
@@ -114,7 +121,7 @@ def test_without_the_distribution_the_command_is_named_and_preparing_a_model_goe
 def test_another_or_a_damaged_version_is_refused_in_one_line(tmp_path: Path, distribution: Path) -> None:
     for why in ("installed without its l2_supercat_256.safetensors", "is not that of version"):
         with pytest.raises(ModelError, match=f"{why}.*; run: pip install --no-deps wordllama") as caught:
-            prepare_embeddings(tmp_path / "models")
+            prepare_embeddings(tmp_path / "models", WORDLLAMA)
         assert len(str(caught.value).splitlines()) == 1
         (distribution / embeddings._TABLE).parent.mkdir(parents=True, exist_ok=True)
         (distribution / embeddings._TABLE).write_bytes(b"other")
@@ -132,3 +139,10 @@ def test_what_is_prepared_beside_the_model_is_searched_by_unless_others_are_set(
     )
     own = settings_beside(folder.parent, embeddings_dir=tmp_path / "own")
     assert searched_by(with_prepared_embeddings(own)) == "terms and own"
+
+
+def test_the_better_embeddings_are_taken_where_both_are_prepared(folder: Path, tmp_path: Path) -> None:
+    for source in (WORDLLAMA, E5):
+        (tmp_path / source.name).mkdir()
+        (tmp_path / source.name / "recipe").write_text(source.recipe)
+    assert searched_by(with_prepared_embeddings(settings_beside(tmp_path))) == f"terms and {E5.name}"
