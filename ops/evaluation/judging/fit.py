@@ -4,7 +4,7 @@ Pure.
 `confident` is the lowest sureness from which two conditions hold. The best entry is the right one for 95 of 100
 questions, those without an answer included. At most one in ten questions without an answer reaches it, since the model
 answers such a question with the same assurance. `weak` is the score from which the quoted entries that help outnumber
-the others by most; no entry helps with a question without an answer.
+the others by most; if none does, the least that no entry reaches. No entry helps with a question without an answer.
 """
 
 from collections.abc import Sequence
@@ -72,7 +72,8 @@ def fit(questions: Sequence[Question], index: FaqIndex, embed: Embed | None = No
     unsure = [one for one in looked if one.sureness < confident]
     weak_rows = _rows(unsure, [one.best.score for one in unsure], [one.right for one in unsure])
     best = max((row for row in weak_rows if _net(row) > 0), key=_net, default=None)
-    weak = confident if best is None else best.score
+    none = next((row.score for row in weak_rows if not row.n), _STEPS[-1])
+    weak = none if best is None else best.score
     return Fit(confident=confident, weak=weak, confident_rows=confident_rows, weak_rows=weak_rows)
 
 
