@@ -27,7 +27,7 @@ PART_SCORE: Final = 0.3
 WHOLE_SCORE: Final = 0.7
 # A score is the share + so much of the similarity. Terms lead. Not reciprocal rank fusion, for which a narrow first
 # place is as good as a clear one: on the development questions it was worse in Chinese than terms alone.
-SIMILARITY_WEIGHT: Final = 0.4
+SIMILARITY_WEIGHT: Final = 0.7
 
 
 @dataclass(frozen=True, slots=True)

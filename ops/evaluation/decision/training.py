@@ -1,4 +1,5 @@
-"""Fit the decision on the dev halves, and its bounds by near misses that it was not fitted on. Pure."""
+"""Fit the decision on the dev halves, and its bounds by near misses, written and generated, that it was not fitted on.
+Pure."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -39,14 +40,15 @@ def _bound(dev: Sequence[Example], logits: NDArray[np.float64], language: Langua
     near = [
         logit
         for example, logit in zip(dev, logits, strict=True)
-        if example.kind == "near" and example.rank == 0 and example.language == language
+        if example.kind in {"near", "generated"} and example.rank == 0 and example.language == language
     ]
     return Bound(logit=conformal(near, ALPHA), alpha=ALPHA, n=len(near))
 
 
 def _fit(examples: Sequence[Example], names: Sequence[str]) -> Forest:
-    labels = np.array([float(example.answers) for example in examples])
-    return fit_trees(_rows(examples, names), labels, np.array([_weight(each) for each in examples]), names)
+    fitted = [example for example in examples if example.kind != "generated"]
+    labels = np.array([float(example.answers) for example in fitted])
+    return fit_trees(_rows(fitted, names), labels, np.array([_weight(each) for each in fitted]), names)
 
 
 def _weight(example: Example) -> float:

@@ -1,4 +1,4 @@
-"""Load and evaluate the packaged decision: one forest for questions with an embedding, one for those without.
+"""Load and evaluate the packaged decision: one forest for each known encoder, one for questions without an embedding.
 
 `python -m ops.evaluation.decision` writes its file.
 """
@@ -10,12 +10,18 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
-from shared.faq.decision.features import BY_VECTORS, row_of
+from shared.faq.decision.features import row_of
 from shared.faq.decision.trees import Forest, Trees
 from shared.wire.messages import Language
 
 PACKAGED: Final = Path(__file__).with_name("decision.json")
+PROBE: Final = "Where is my order?"
+"""An encoder is recognised by its vector of this text."""
+# The cosine of two vectors of one encoder whose weights were rounded differently.
+_SAME_ENCODER: Final = 0.98
 
 
 class Bound(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,31 +45,56 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     bounds: dict[str, Bound]
 
 
+class Encoded(msgspec.Struct, frozen=True, kw_only=True):
+    """The decision by the cosines of one encoder.
+
+    Attributes:
+        encoder: Its name, for readers.
+        probe: Its vector of `PROBE`. The cosines of another encoder mean something else.
+        decision: The forest and its bounds.
+    """
+
+    encoder: str
+    probe: tuple[float, ...]
+    decision: Decision
+
+
 class Decisions(msgspec.Struct, frozen=True, kw_only=True):
-    """The file's two decisions: for a question with an embedding, and for one without."""
+    """The file's decisions: for a question without an embedding, and by encoder."""
 
     terms: Decision
-    vectors: Decision
+    vectors: tuple[Encoded, ...]
 
 
 class Decider:
     """Computes how surely an entry answers a question, from measures of the two."""
 
-    def __init__(self, decisions: Decisions) -> None:
-        self._decisions = decisions
-        self._terms = Trees.of(decisions.terms.forest)
-        self._vectors = Trees.of(decisions.vectors.forest)
+    def __init__(self, decision: Decision) -> None:
+        self._trees = Trees.of(decision.forest)
+        self._bounds = decision.bounds
 
     def sureness(self, measured: Mapping[str, float], language: Language) -> float:
         """Return the sureness, 0..1, that the entry answers the question; 0.5 at the language's bound."""
-        with_vectors = measured.keys() >= set(BY_VECTORS)
-        trees = self._vectors if with_vectors else self._terms
-        bounds = (self._decisions.vectors if with_vectors else self._decisions.terms).bounds
-        logit = trees.logit(row_of(trees.names, measured)) - bounds[language].logit
+        logit = self._trees.logit(row_of(self._trees.names, measured)) - self._bounds[language].logit
         return 1.0 / (1.0 + math.exp(-logit))
 
 
+class Deciders:
+    """The packaged decisions: by terms alone, and by the cosines of an encoder."""
+
+    def __init__(self, decisions: Decisions) -> None:
+        self.terms = Decider(decisions.terms)
+        self._encoded = [(np.array(each.probe), Decider(each.decision)) for each in decisions.vectors]
+
+    def of_encoder(self, probe: NDArray[np.float32]) -> Decider | None:
+        """Return the decision by the cosines of the encoder that has this vector of `PROBE`; None if it is unknown."""
+        for known, decider in self._encoded:
+            if known.shape == probe.shape and float(known @ probe) >= _SAME_ENCODER * float(np.linalg.norm(known)):
+                return decider
+        return None
+
+
 @cache
-def decider() -> Decider:
-    """Return the packaged decision, read once a process."""
-    return Decider(msgspec.json.decode(PACKAGED.read_bytes(), type=Decisions))
+def deciders() -> Deciders:
+    """Return the packaged decisions, read once a process."""
+    return Deciders(msgspec.json.decode(PACKAGED.read_bytes(), type=Decisions))

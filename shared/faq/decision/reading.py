@@ -8,8 +8,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.faq.decision.features import Asked, Read, by_terms, by_vectors, fits_of
-from shared.faq.decision.packaged import Decider, decider
+from shared.faq.decision.features import BY_VECTORS, Asked, Read, by_terms, by_vectors, fits_of
+from shared.faq.decision.packaged import deciders
 from shared.faq.entries import FaqEntry, FaqHit
 from shared.faq.ranking import Ranking
 from shared.faq.speech.polarity import bears_out
@@ -17,8 +17,6 @@ from shared.faq.terms import TermExtractor, wording
 from shared.faq.vectors import EntryVectors
 from shared.faq.words.fold import plain_entry
 
-# The packaged decision knows the cosines of wordllama-256: with other embeddings it decides by terms.
-_TRAINED_DIMENSIONS: Final = 256
 # Below every threshold from which an entry answers.
 _UNSURE: Final = 0.49
 
@@ -29,9 +27,10 @@ class Readings:
     def __init__(self, ranking: Ranking, terms_of: TermExtractor, vectors: EntryVectors | None) -> None:
         self._ranking = ranking
         self._terms_of = terms_of
-        trained = vectors is not None and vectors.answers.shape[1] == _TRAINED_DIMENSIONS
-        self._vectors = vectors if trained else None
-        self._decider: Decider = decider()
+        self._by_terms = deciders().terms
+        # With an encoder that no decision was trained for, the terms decide.
+        self._by_vectors = None if vectors is None else deciders().of_encoder(vectors.probe)
+        self._vectors = vectors
         self._places = {entry.id: place for place, entry in enumerate(ranking.entries)}
         self._read: dict[str, Read] = {}
 
@@ -69,7 +68,8 @@ class Readings:
         if place is not None and self._ranking.entries[place].id == entry.id:
             return 1.0
         measured = self._measure(asked, hits, 0, vector)
-        sureness = self._decider.sureness(measured, entry.language)
+        encoded = self._by_vectors if measured.keys() >= set(BY_VECTORS) else None
+        sureness = (encoded or self._by_terms).sureness(measured, entry.language)
         stated = frozenset[str]().union(*self._of(entry).states)
         lacks_name = measured["names_lacking"] > 0 or "name" in asked.kinds - stated
         return min(sureness, _UNSURE) if lacks_name else sureness

@@ -1,5 +1,7 @@
 """An entry answers a question only where the two bear that out, and any text gets a decision."""
 
+import msgspec
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from shared.faq import FaqEntry, FaqIndex
 from shared.faq.answer_policy import AnswerPolicy, DirectAnswer, Ground, Quote
 from shared.faq.decision.asked import asks_for, states
-from shared.faq.decision.packaged import decider
+from shared.faq.decision.packaged import PACKAGED, Decisions, deciders
 from shared.faq.decision.sureness import FITTED
 from shared.faq.fallback import choose_fallback
 
@@ -94,7 +96,16 @@ def test_any_text_is_decided(question: str) -> None:
 
 
 def test_each_packaged_forest_has_a_bound_for_each_language() -> None:
-    packaged = decider()._decisions
-    for decision in (packaged.terms, packaged.vectors):
+    packaged = msgspec.json.decode(PACKAGED.read_bytes(), type=Decisions)
+    for decision in (packaged.terms, *(each.decision for each in packaged.vectors)):
         assert decision.bounds.keys() == {"en", "zh"}
         assert all(0 < bound.alpha <= 0.1 and bound.n >= 100 for bound in decision.bounds.values())
+
+
+def test_an_encoder_is_recognised_by_its_vector_whatever_its_dimensions() -> None:
+    packaged = msgspec.json.decode(PACKAGED.read_bytes(), type=Decisions)
+    for each in packaged.vectors:
+        probe = np.array(each.probe, dtype=np.float32)
+        assert deciders().of_encoder(probe / np.linalg.norm(probe)) is not None
+        assert deciders().of_encoder(np.roll(probe, 1)) is None
+    assert deciders().of_encoder(np.ones(3, dtype=np.float32)) is None

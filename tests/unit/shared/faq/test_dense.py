@@ -262,6 +262,17 @@ def test_similarities_at_or_below_that_between_entries_count_nothing() -> None:
     assert vectors.similarities(close[1]).tolist() == pytest.approx([0.0, 1.0, -2.6], abs=1e-6)
 
 
+def test_a_paraphrase_farther_than_neighbouring_entries_are_still_counts() -> None:
+    """Two of three entries are 20 degrees apart, and the question is 25 degrees from one of them."""
+    angles = np.radians([0.0, 20.0, 90.0, 45.0])
+    *entries, question = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+    vectors = EntryVectors.of([entry(str(n), "q") for n in range(3)], lambda texts, _: np.array(entries)[: len(texts)])
+    assert vectors is not None
+    similarities = vectors.similarities(question)
+    assert similarities.argmax() == 1
+    assert similarities[1] > 0.5
+
+
 @pytest.mark.parametrize(
     ("spoil", "complaint"),
     [
