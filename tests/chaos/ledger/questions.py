@@ -1,6 +1,6 @@
 """The questions: from two tabs of each conversation, sometimes a second one while the first is open. Pure.
 
-The FAQ has an entry for most of them, so that the model is asked, with entries. No two answers are alike: each is drawn
+Most are wordings of the FAQ, so that the model is asked, with entries. No two answers are alike: each is drawn
 by its question's seed.
 """
 
@@ -12,14 +12,11 @@ from tests.chaos.ledger.requests import Question
 OPENINGS: Final = (
     "How long does delivery take?",
     "How do I return an item?",
-    "Do you ship to Norway?",
+    "Do you ship abroad?",
     "怎么退货？",
-    "Can I change my delivery address?",
-    "What is your return policy?",
-    (
-        "Can I pay by invoice, and when is it due? I have asked twice before and nobody has told me so far, "
-        "and my accountant would like to close the year before he leaves"
-    ),
+    "Can I change the delivery address?",
+    "Which payment methods do you accept?",
+    "How long is the warranty" + " ?" * 40,
 )
 # If the FAQ has no answer, the model is not asked.
 _UNKNOWN: Final = "Tell me about the oak table (canary-{:012x})"

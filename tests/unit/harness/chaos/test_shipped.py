@@ -16,7 +16,7 @@ from tests.chaos.ledger.verdict import judge
 
 SETTINGS = Settings.model_validate({"worker": {"engine": "fake", "slots": 1}, "answers": {"guard": False}})
 NOW = 1_790_000_000_000
-TEXTS = ("How do I return an item?", "How long does delivery take?", "Can I change my delivery address?")
+TEXTS = ("How do I return an item?", "How long does delivery take?", "Can I change the delivery address?")
 
 
 @pytest.fixture(scope="module")
