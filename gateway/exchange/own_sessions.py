@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 from gateway.exchange.question import Asker, ClientQuestion, digest
 from gateway.request.cursor import CursorKey
 from shared.errors import ProtocolError
+from shared.wire.deadline import RESUMABLE_MS
 
-_KEPT_MS: Final = 120_000.0  # as long as an ended answer is kept
 _MAX_TRIES: Final = 10_000
 # How long the name derived from a key stays the same.
 _KEY_WINDOW_MS: Final = 600_000.0
@@ -52,7 +52,7 @@ class OwnSessions:
         kind, told = ("body", question.body) if asker.key is None else ("key", asker.key)
         name, asked = digest(kind, sender, told), digest("input", question.input)
         known = self._tries.get(name)
-        if known is not None and now_unix_ms - known.asked_unix_ms > _KEPT_MS:
+        if known is not None and now_unix_ms - known.asked_unix_ms > RESUMABLE_MS:
             known = None
         if asker.key is not None:
             if known is not None and known.input_digest != asked:

@@ -16,12 +16,11 @@ import msgspec
 from msgspec import Meta, Struct
 
 from shared.tracing.context import PACKED_BYTES
+from shared.wire.deadline import RESUMABLE_MS
 from shared.wire.fields import Count
 from shared.wire.lanes import LANES, Lane
 from shared.wire.messages import Bucket
 from shared.wire.session_key import SessionKey
-
-RESUMABLE_MS: Final = 120_000
 
 _VERSION: Final = 1
 _MAC_BYTES: Final = 16

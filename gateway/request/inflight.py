@@ -9,11 +9,11 @@ from typing import Final, Literal
 
 from gateway.request.answer import AnswerState
 from gateway.request.entry import Entry
+from shared.wire.deadline import RESUMABLE_MS
 from shared.wire.messages import Reply
 from shared.wire.session_key import SessionKey
 
 _MAX_ENDED: Final = 2_000
-_ENDED_MS: Final = 120_000.0
 
 
 @dataclass(slots=True)
@@ -97,7 +97,7 @@ class InflightTable:
             return
         del self._open[entry.response_id]
         self._ended[entry.response_id] = entry
-        oldest_ms = entry.answer.done_unix_ms - _ENDED_MS
+        oldest_ms = entry.answer.done_unix_ms - RESUMABLE_MS
         while self._ended:
             first = next(iter(self._ended.values()))
             if len(self._ended) <= _MAX_ENDED and first.answer.done_unix_ms >= oldest_ms:

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
+RESUMABLE_MS: Final = 120_000
+"""An answer can be resumed for this long after its end: gateways, workers and Kafka keep what that needs."""
+
 # 2001-09-09 to 2286-11-20 in seconds. Read as milliseconds these are days of early 1970, which no request has.
 _FIRST_SECONDS: Final = 1_000_000_000
 _LAST_SECONDS: Final = 9_999_999_999

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final
 
+from shared.wire.deadline import RESUMABLE_MS
 from shared.wire.lanes import CHAMPION, LANES, Lane
 from shared.wire.messages import Bucket
 
@@ -36,7 +37,6 @@ BROADCAST_PARTITION: Final = 0
 
 KEPT_MS: Final = 900_000
 """Retention of questions and answers, unless a deadline may be later."""
-_KEPT_AFTER_MS: Final = 120_000
 _WEEK_MS: Final = 7 * 86_400_000
 _ERASURES_MS: Final = 32 * 86_400_000
 _ROLLOUT_MS: Final = 14 * 86_400_000
@@ -175,7 +175,7 @@ class TopicNames:
 
 def kept_ms(max_deadline_ms: int) -> int:
     """Return the retention of questions and answers: long enough for the longest deadline."""
-    return max(KEPT_MS, max_deadline_ms + _KEPT_AFTER_MS)
+    return max(KEPT_MS, max_deadline_ms + RESUMABLE_MS)
 
 
 def bucket_of_length(num_tokens: int) -> Bucket:

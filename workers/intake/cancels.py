@@ -10,9 +10,10 @@ from shared.records.deliveries import Partition
 from shared.telemetry import metrics
 from shared.telemetry.faults import contained
 from shared.wire.codec import decode_notice
+from shared.wire.deadline import RESUMABLE_MS
 from shared.wire.messages import Adopt, Cancel, Notice
 from shared.wire.topic_layout import cancel_partitions
-from workers.request.recent_answers import REMEMBERED_MS, RecentCancels
+from workers.request.recent_answers import RecentCancels
 
 # clocks that differ by less lose no cancel
 _SKEW_MS: Final = 30_000.0
@@ -41,7 +42,7 @@ async def read_cancels(
     async def read() -> list[Record]:
         if (held := partitions()) is not None:
             wanted = cancel_partitions((number for _, number in {*held, *answered()}), reader.num_partitions)
-            await reader.follow(wanted, since_unix_ms=int(wire_unix_ms() - REMEMBERED_MS - _SKEW_MS))
+            await reader.follow(wanted, since_unix_ms=int(wire_unix_ms() - RESUMABLE_MS - _SKEW_MS))
         return await reader.read()
 
     def handle(records: list[Record]) -> None:

@@ -27,7 +27,7 @@ from workers.answer.guard import FactGuard
 from workers.answer.stream import Answer
 from workers.engine import Sampling
 from workers.kv.cache import KvCache
-from workers.prompt.conversation import BuildPrompt, Prompt, Prompts
+from workers.prompt.conversation import MAX_CHARS_PER_TOKEN, BuildPrompt, Prompt, Prompts
 from workers.request.job import Job
 from workers.request.recent_answers import answered_by, is_of
 from workers.schedule.prefixes import common_length
@@ -181,7 +181,7 @@ class Preparer:
     ) -> tuple[Bucket, Prompt | None]:
         """Return the input's bucket, and the prompt; None if the model is not asked."""
         question = order.request.input
-        if len(question) > self.max_length * _MAX_CHARS_PER_TOKEN:
+        if len(question) > self.max_length * MAX_CHARS_PER_TOKEN:
             raise ProtocolError("input_too_long", f"an input of {len(question)} characters does not fit", param="input")
         bucket = bucket_of_text(question, self.tokenizer.count)
         if not isinstance(decision, Ground):
@@ -240,7 +240,3 @@ def _shops_words(turn: Turn) -> tuple[str, ...]:
 def _chars_to_encode(turn: Turn) -> int:
     """Return the number of characters to encode; an answer with known tokens needs no encoding."""
     return len(turn.user) + (0 if turn.output_ids else len(turn.output_text))
-
-
-# A text has at least one token for this many characters, so a longer one need not be encoded to be rejected.
-_MAX_CHARS_PER_TOKEN = 64

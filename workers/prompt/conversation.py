@@ -38,8 +38,8 @@ class PromptBudget:
 
 
 _SENTENCES: Final = re.compile(r".*?(?:[.!?](?=\s)|[。！？]|\n|$)", re.DOTALL)
-# A token has at most this many characters, so longer text cannot fit and need not be counted.
-_MAX_CHARS_PER_TOKEN: Final = 64
+# A token has at most this many characters, so a longer text cannot fit and need not be encoded.
+MAX_CHARS_PER_TOKEN: Final = 64
 
 
 def whole_sentences(text: str, max_tokens: int, count: Callable[[str], int]) -> str:
@@ -49,7 +49,7 @@ def whole_sentences(text: str, max_tokens: int, count: Callable[[str], int]) -> 
     """
     if len(text) <= max_tokens or count(text) <= max_tokens:
         return text
-    text = text[: max_tokens * _MAX_CHARS_PER_TOKEN]
+    text = text[: max_tokens * MAX_CHARS_PER_TOKEN]
     ends = [found.end() for found in _SENTENCES.finditer(text) if found.end() < len(text)]
     return _longest(text, ends, max_tokens, count) or _longest(
         text, [found.start() for found in re.finditer(r"\s|(?<=[，、；])", text)], max_tokens, count

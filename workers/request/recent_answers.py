@@ -8,15 +8,15 @@ from collections import OrderedDict, deque
 from typing import Final, NamedTuple
 
 from shared.conversation.turn import Turn
+from shared.wire.deadline import RESUMABLE_MS
 from shared.wire.messages import Cancel, ChatRequest, ReplyDone
 from shared.wire.outcome import Status
 from shared.wire.requests import Order
 from shared.wire.session_key import SessionKey
 
 _CAPACITY: Final = 2_000
-_KEPT_MS: Final = 120_000.0
 # A turn records when it was asked; its answer may have taken as long again.
-_TURN_KEPT_MS: Final = 2 * _KEPT_MS
+_TURN_KEPT_MS: Final = 2 * RESUMABLE_MS
 
 
 class _Answered(NamedTuple):
@@ -42,7 +42,7 @@ class RecentAnswers:
         self._answered.pop(done.request_id, None)
         answered = _Answered(order.session, _digest(order), done, now_unix_ms)
         self._answered[done.request_id] = answered
-        while len(self._answered) > self._capacity or self._oldest().unix_ms < now_unix_ms - _KEPT_MS:
+        while len(self._answered) > self._capacity or self._oldest().unix_ms < now_unix_ms - RESUMABLE_MS:
             self._answered.popitem(last=False)
 
     def find(self, order: Order, now_unix_ms: float) -> ReplyDone | None:
@@ -57,7 +57,7 @@ class RecentAnswers:
     def named(self, request_id: str, now_unix_ms: float) -> ReplyDone | None:
         """Return the answer with that id."""
         found = self._answered.get(request_id)
-        return None if found is None or found.unix_ms < now_unix_ms - _KEPT_MS else found.done
+        return None if found is None or found.unix_ms < now_unix_ms - RESUMABLE_MS else found.done
 
     def forget(self, session: SessionKey) -> None:
         """Forget an erased conversation."""
@@ -93,7 +93,6 @@ def _digest(order: Order) -> bytes:
     return hashlib.blake2b(order.request.input.encode()).digest()
 
 
-REMEMBERED_MS: Final = 120_000.0
 # 8,300 a second; they take about 80 MB.
 _MOST_CANCELS: Final = 1_000_000
 _SLICE_MS: Final = 10_000.0
@@ -146,7 +145,7 @@ class RecentCancels:
         return self._size < before
 
     def _expire(self, now_unix_ms: float) -> None:
-        while self._slices and abs(now_unix_ms - self._slices[0][0]) >= REMEMBERED_MS + _SLICE_MS:
+        while self._slices and abs(now_unix_ms - self._slices[0][0]) >= RESUMABLE_MS + _SLICE_MS:
             self._drop_oldest()
 
     def _drop_oldest(self) -> int:

@@ -13,12 +13,13 @@ from gateway.exchange.answer_events import AnswerEvents
 from gateway.exchange.exchange import Exchange, News
 from gateway.exchange.exchanges import Exchanges
 from gateway.exchange.question import Asker
-from gateway.request.cursor import RESUMABLE_MS, ResumePoint
+from gateway.request.cursor import ResumePoint
 from shared.conversation.session_value import SessionValue
 from shared.errors import ProtocolError, StoreUnavailable
 from shared.process.tasks import Tasks
 from shared.telemetry import metrics
 from shared.telemetry.faults import task_failed
+from shared.wire.deadline import RESUMABLE_MS
 from shared.wire.messages import ResponseCancel
 
 

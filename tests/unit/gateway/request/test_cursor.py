@@ -9,7 +9,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.request.cursor import (
-    RESUMABLE_MS,
     CursorKey,
     Place,
     ResumePoint,
@@ -20,6 +19,7 @@ from gateway.request.cursor import (
     response_id,
 )
 from shared.settings.gateway import GatewaySettings
+from shared.wire.deadline import RESUMABLE_MS
 from shared.wire.session_key import SessionKey
 from tests.support.builders.gateway import told
 
