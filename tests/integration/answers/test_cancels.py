@@ -11,7 +11,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
 
 from shared.kafka.producer import partition_of
 from shared.wire.codec import decode_report
-from shared.wire.messages import WorkerReport
+from shared.wire.reports import WorkerReport
 from shared.wire.session_key import SessionKey
 from shared.wire.topics import BUCKETS
 from tests.support.system import MakeSystem, Service, System, eventually

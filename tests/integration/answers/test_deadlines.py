@@ -1,4 +1,4 @@
-"""A client gets its answer within its deadline and a small margin, whatever happens to the workers."""
+"""A client gets its answer within its deadline and a small margin, even if all workers are gone."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -14,7 +14,8 @@ from redis.asyncio import Redis
 
 from ops.operate.recording.file import BYTES, Header, RecordedRequest, RecordingWriter
 from shared.wire.codec import decode_observation, msgpack_encode
-from shared.wire.messages import ChatRequest, Observation
+from shared.wire.messages import ChatRequest
+from shared.wire.reports import Observation
 from shared.wire.shadow import LiveAnswer
 from tests.support.system import MakeSystem, System, eventually
 from tests.support.wire import Client

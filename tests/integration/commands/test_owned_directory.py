@@ -1,4 +1,4 @@
-"""A temporary directory is removed with its owner, whichever way that ends."""
+"""A temporary directory is removed with its owner: at its end, or by the next owner after a kill."""
 
 import errno
 import fcntl

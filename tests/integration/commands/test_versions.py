@@ -18,7 +18,7 @@ from shared.settings.kafka import KafkaSettings
 from shared.versions.log import VersionsLog
 from shared.versions.registry import Checked
 from shared.wire.codec import msgpack_encode
-from shared.wire.messages import WorkerReport
+from shared.wire.reports import WorkerReport
 from shared.wire.topics import BROADCAST_PARTITION
 from tests.support.builders.versions import write_folder
 

@@ -14,7 +14,8 @@ from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
 
 from ops.operate.topics import grow
-from tests.support.system import MakeSystem, Service, System, Tap, eventually
+from tests.support.system import MakeSystem, Service, System, eventually
+from tests.support.tap import Tap
 from tests.support.wire import Answer, Client
 
 PARTITIONS: Final = 8

@@ -14,7 +14,8 @@ from aiokafka import AIOKafkaProducer
 
 from tests.support.hostile.poison_records import packed, written
 from tests.support.shared_system import STANDARD
-from tests.support.system import MakeSystem, Service, System, Tap, eventually
+from tests.support.system import MakeSystem, Service, System, eventually
+from tests.support.tap import Tap
 
 pytestmark = STANDARD
 

@@ -24,7 +24,7 @@ from shared.versions.state import Move, State
 from shared.versions.version import Version
 from shared.wire.codec import msgpack_encode
 from shared.wire.lanes import CHAMPION, Lane
-from shared.wire.messages import Observation, WorkerReport
+from shared.wire.reports import Observation, WorkerReport
 from shared.wire.scaling import DemandReport
 from shared.wire.topics import BROADCAST_PARTITION, BUCKETS
 from tests.support.system import eventually

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from aiokafka import AIOKafkaConsumer
 from redis.asyncio import Redis
 
-from tests.support.system import System, Tap
+from tests.support.system import System
+from tests.support.tap import Tap
 
 HOLD_WORDS = ("chat.requests", "chat.requests.short", "chat.requests.medium", "chat.requests.long", "chat.dead-letters")
 PAGES = ("/metrics", "/health", "/ready")
