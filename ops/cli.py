@@ -115,7 +115,7 @@ def ask(
     if not question.strip():
         raise typer.BadParameter("it is blank; write the question in quotation marks", param_hint="QUESTION")
     from ops.client.chat import ask_once
-    from shared.client.session import new_event_id
+    from shared.client.open_messages import new_event_id
     from shared.wire.messages import ResponseCreate
 
     request = ResponseCreate(

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from ops.stack.processes import ServiceError, free_port
-from shared.client.session import AsyncReplyline, new_event_id
+from shared.client.open_messages import new_event_id
+from shared.client.session import AsyncReplyline
 from shared.client.telling import ConnectFailed, Refused
 from shared.process.lifetime import fail
 from shared.wire.messages import ResponseCreate, ResponseCreated, ResponseDelta, ResponseDone

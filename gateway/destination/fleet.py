@@ -19,7 +19,8 @@ from typing import Final
 from gateway.destination.breaker import Breaker, BreakerPolicy, BreakerState
 from gateway.destination.partitions import Wait
 from shared.wire.fields import Revision
-from shared.wire.messages import Bucket, WorkerReport
+from shared.wire.messages import Bucket
+from shared.wire.reports import WorkerReport
 
 # The time until a worker counts a request, and until a report is read: a request sent this shortly before a report
 # arrived is not included in it.

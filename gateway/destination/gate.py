@@ -19,7 +19,8 @@ from shared.telemetry.logs import get_logger
 from shared.versions.registry import Registry
 from shared.versions.state import State
 from shared.wire.lanes import CHAMPION
-from shared.wire.messages import Reply, ReplyDone, WorkerReport
+from shared.wire.messages import Reply, ReplyDone
+from shared.wire.reports import WorkerReport
 from shared.wire.topics import BUCKETS
 
 log = get_logger()

@@ -10,7 +10,8 @@ from gateway.destination.admission import Admission, AdmissionPolicy
 from gateway.destination.breaker import Breaker
 from shared.wire.fields import Revision
 from shared.wire.lanes import CHAMPION, PASSED_ON, Lane
-from shared.wire.messages import Bucket, WorkerReport
+from shared.wire.messages import Bucket
+from shared.wire.reports import WorkerReport
 from shared.wire.scaling import BucketDemand
 
 

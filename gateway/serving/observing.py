@@ -19,8 +19,9 @@ from shared.telemetry.faults import task_failed
 from shared.versions.state import State
 from shared.wire.codec import msgpack_encode
 from shared.wire.lanes import CHAMPION, Lane
-from shared.wire.messages import Feedback, HandoffRequest, Observation
+from shared.wire.messages import Feedback, HandoffRequest
 from shared.wire.outcome import Response
+from shared.wire.reports import Observation
 from shared.wire.session_key import SessionKey
 from shared.wire.topics import BROADCAST_PARTITION
 

@@ -9,8 +9,9 @@ from gateway.request.entry import Entry
 from gateway.telemetry.attainment import attainment
 from shared.faq import detect_language
 from shared.wire.lanes import CHAMPION, Lane
-from shared.wire.messages import Observation, Rating
+from shared.wire.messages import Rating
 from shared.wire.outcome import BY_MODEL, CLAIM_NOTHING, Response
+from shared.wire.reports import Observation
 
 OBSERVED: Final[frozenset[Lane]] = frozenset({"canary", "control"})
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from ops.client.prompt import Prompt
-from shared.client.session import AsyncReplyline, new_event_id
+from shared.client.open_messages import new_event_id
+from shared.client.session import AsyncReplyline
 from shared.client.telling import AnswerEvent, Refused
 from shared.nouns import counted
 from shared.wire.codec import json_encode

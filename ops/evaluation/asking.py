@@ -13,7 +13,8 @@ from ops.evaluation.judging.questions import Question, turns_of
 from ops.evaluation.options import EvaluationOptions
 from ops.model.embeddings import embeddings_env
 from ops.stack.system import System
-from shared.client.session import AsyncReplyline, new_event_id
+from shared.client.open_messages import new_event_id
+from shared.client.session import AsyncReplyline
 from shared.client.telling import ConnectFailed, Refused
 from shared.conversation.history import History
 from shared.faq import FaqEntry

@@ -22,9 +22,9 @@ from shared.wire.messages import (
     ReplyDelta,
     ReplyDone,
     ServerMessage,
-    WorkerReport,
 )
 from shared.wire.outcome import Message
+from shared.wire.reports import WorkerReport
 from shared.wire.topics import (
     BUCKETS,
     CE_ID,

@@ -4,7 +4,8 @@
 """
 
 from shared.client.blocking import Replyline
-from shared.client.session import AsyncReplyline, new_event_id
+from shared.client.open_messages import new_event_id
+from shared.client.session import AsyncReplyline
 from shared.client.telling import AnswerEvent, ConnectFailed, Refused
 from shared.errors import ReplylineError, SettingsError
 from shared.wire.messages import Consent, ResponseCreate, ResponseCreated, ResponseDelta, ResponseDone

@@ -12,12 +12,12 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self
 
+from shared.client.open_messages import Confirmation, OpenMessage, OpenQuestion, new_event_id
 from shared.client.socket import Socket, address_of
-from shared.client.telling import AnswerEvent, AnswerText, ConnectFailed, Refused
+from shared.client.telling import AnswerEvent, ConnectFailed, Refused
 from shared.errors import ReplylineError
 from shared.wire.codec import CLIENT_CODECS
 from shared.wire.messages import (
@@ -49,32 +49,12 @@ from shared.wire.messages import (
 from shared.wire.outcome import Message, Response
 
 Token = str | Callable[[], str | None] | None
-_Heard = HandoffCreated | FeedbackRecorded | SessionDeleted
 
 _FIRST_WAIT_S: Final = 0.1
 _LONGEST_WAIT_S: Final = 2.0
 # A closing gateway disconnects all its clients together; those that have a question reconnect within this time, spread.
 _AT_ONCE_S: Final = 0.2
 _SILENCE_S: Final = 2.5  # a gateway confirms a question within milliseconds
-
-
-@dataclass(slots=True)
-class _Question:
-    """A question whose answer has not ended."""
-
-    request: ResponseCreate
-    events: asyncio.Queue[AnswerEvent | ReplylineError] = field(default_factory=asyncio.Queue)
-    telling: AnswerText = field(default_factory=AnswerText)
-    cancelled: bool = False
-    refused: bool = False  # refused once, by an error that named no question
-
-
-@dataclass(slots=True)
-class _Told:
-    """A message that is not part of an answer, and the future of the gateway's response to it."""
-
-    message: HandoffRequest | Feedback | SessionDelete
-    answer: asyncio.Future[_Heard] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
 class AsyncReplyline:
@@ -113,9 +93,9 @@ class AsyncReplyline:
         self._codec = CLIENT_CODECS[codec]
         self._asked_session_id = session_id
         self._socket: Socket | None = None
-        self._waiting: dict[str, _Question] = {}
+        self._waiting: dict[str, OpenQuestion] = {}
         self._event_of: dict[str, str] = {}
-        self._told: dict[str | None, _Told] = {}  # by event_id; `session.delete` has none
+        self._told: dict[str | None, OpenMessage] = {}  # by event_id; `session.delete` has none
         self._lost_because = "not open"
         self._reading: asyncio.Task[None] | None = None
         self.session: SessionCreated | None = None  # what the gateway sent about the session: its id and its limits
@@ -197,7 +177,7 @@ class AsyncReplyline:
             ConnectFailed: the connection was lost for good before the answer ended.
         """
         request = ResponseCreate(event_id=new_event_id(), input=question) if isinstance(question, str) else question
-        waiting = self._waiting[request.event_id] = _Question(request)
+        waiting = self._waiting[request.event_id] = OpenQuestion(request)
         try:
             await self._ask(waiting)
             while True:
@@ -216,7 +196,7 @@ class AsyncReplyline:
         assert isinstance(done, ResponseDone), "an answer without its end"
         return done.response
 
-    async def _ask(self, question: _Question) -> None:
+    async def _ask(self, question: OpenQuestion) -> None:
         """Send a question, or disconnect from a closing gateway. The reading task sends it again after reconnecting."""
         if self._reading is None or self._reading.done():
             question.events.put_nowait(self._lost())
@@ -267,15 +247,17 @@ class AsyncReplyline:
         assert None not in self._told, "the conversation is being erased already"
         await self._answer_to(SessionDelete(), None)
 
-    async def _answer_to(self, message: HandoffRequest | Feedback | SessionDelete, event_id: str | None) -> _Heard:
-        told = self._told[event_id] = _Told(message)
+    async def _answer_to(
+        self, message: HandoffRequest | Feedback | SessionDelete, event_id: str | None
+    ) -> Confirmation:
+        told = self._told[event_id] = OpenMessage(message)
         try:
             await self._tell(told)
             return await told.answer
         finally:
             del self._told[event_id]
 
-    async def _tell(self, told: _Told) -> None:
+    async def _tell(self, told: OpenMessage) -> None:
         if self._reading is None or self._reading.done():
             raise self._lost()
         self._asked.set()
@@ -287,7 +269,7 @@ class AsyncReplyline:
         if event.event_id is not None:  # otherwise it is not the answer to a request
             self._settle(event, event.event_id)
 
-    def _settle(self, heard: _Heard | Refused, event_id: str | None) -> None:
+    def _settle(self, heard: Confirmation | Refused, event_id: str | None) -> None:
         told = self._told.get(event_id)
         if told is None or told.answer.done():
             return
@@ -414,7 +396,3 @@ class AsyncReplyline:
         if question is not None:
             for fresh in question.telling.take(event):
                 question.events.put_nowait(fresh)
-
-
-def new_event_id() -> str:
-    return f"ev_{secrets.token_hex(8)}"

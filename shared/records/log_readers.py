@@ -18,7 +18,8 @@ from shared.telemetry import metrics
 from shared.telemetry.faults import contained
 from shared.telemetry.logs import get_logger
 from shared.wire.codec import decode_demand, decode_erase, decode_reply, decode_report, msgpack_encode
-from shared.wire.messages import Erase, Forgotten, Reply, WorkerReport
+from shared.wire.messages import Erase, Forgotten, Reply
+from shared.wire.reports import WorkerReport
 from shared.wire.scaling import DemandReport
 from shared.wire.session_key import SessionKey
 from shared.wire.topics import BROADCAST_PARTITION, TopicNames

@@ -18,12 +18,11 @@ from shared.wire.messages import (
     Erase,
     Forgotten,
     Notice,
-    Observation,
     Reply,
     ServerMessage,
-    WorkerReport,
 )
 from shared.wire.outcome import Message
+from shared.wire.reports import Observation, WorkerReport
 from shared.wire.scaling import DemandReport, ScalingRecord
 
 T = TypeVar("T")

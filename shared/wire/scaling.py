@@ -8,8 +8,9 @@ from msgspec import Meta, Struct, field
 
 from shared.wire.fields import Count, Identifier
 from shared.wire.lanes import Lane
-from shared.wire.messages import Bucket, PricedMessage
+from shared.wire.messages import Bucket
 from shared.wire.outcome import Message
+from shared.wire.reports import PricedMessage
 
 Amount = Annotated[float, Meta(ge=0.0, le=1e15)]
 

@@ -13,7 +13,8 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
-from shared.client.session import AsyncReplyline, new_event_id
+from shared.client.open_messages import new_event_id
+from shared.client.session import AsyncReplyline
 from shared.wire.codec import GATEWAY_CODECS
 from shared.wire.messages import (
     ClientMessage,

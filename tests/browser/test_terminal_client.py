@@ -11,7 +11,8 @@ import pytest
 from rich.console import Console
 
 from ops.client.chat import _answer, _forget, ask_once, converse
-from shared.client.session import AsyncReplyline, new_event_id
+from shared.client.open_messages import new_event_id
+from shared.client.session import AsyncReplyline
 from shared.client.telling import ConnectFailed, Refused
 from shared.errors import SettingsError
 from shared.wire.messages import (

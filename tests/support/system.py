@@ -19,7 +19,7 @@ from typing import Any, Final, Self
 
 import msgspec
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from prometheus_client.parser import text_string_to_metric_families
 from redis.asyncio import Redis
@@ -34,10 +34,10 @@ from shared.settings.kafka import KafkaSettings
 from shared.versions.log import VersionsLog
 from shared.versions.state import Move, State
 from tests.support.switches import nested
+from tests.support.tap import LIMIT_S, Tap
 
 CURSOR_SECRET = Path(__file__).parent / "samples" / "cursor_secret.txt"  # for gateways that share it
 READY_S = 60.0
-LIMIT_S = 30.0
 STOP_S = 20.0
 REPLY_PARTITIONS = 6  # the first gateways of a system have 0 and 1: the others are for those that a test adds
 OPERATORS_PAGES = ("/health", "/ready", "/ready/strict", "/metrics", "/drain")
@@ -322,7 +322,7 @@ class System:
             return await producer.send_and_wait(self.topic(topic), value, **options)
 
     @asynccontextmanager
-    async def reading(self, topic: str) -> AsyncIterator["Tap"]:
+    async def reading(self, topic: str) -> AsyncIterator[Tap]:
         async with AIOKafkaConsumer(
             self.topic(topic), bootstrap_servers=self.bootstrap, auto_offset_reset="earliest"
         ) as consumer:
@@ -357,34 +357,6 @@ async def made(*, bootstrap: str, prefix: str, folder: Path, **settings: Any) ->
     if bootstrap:
         await create_topics(system.kafka_settings, system.topics)
     return system
-
-
-@dataclass(slots=True)
-class Tap:
-    """Reads all of a topic."""
-
-    consumer: AIOKafkaConsumer
-    records: list[ConsumerRecord] = field(default_factory=list)
-
-    async def until(self, wanted: Callable[[ConsumerRecord], bool], *, limit_s: float = LIMIT_S) -> ConsumerRecord:
-        """The first record from the topic's beginning that is wanted."""
-        for record in self.records:
-            if wanted(record):
-                return record
-        async with asyncio.timeout(limit_s):
-            while True:
-                record = await self.consumer.getone()
-                self.records.append(record)
-                if wanted(record):
-                    return record
-
-    async def to_the_end(self) -> list[ConsumerRecord]:
-        """Every record that is in the topic now."""
-        ends = await self.consumer.end_offsets(self.consumer.assignment())
-        async with asyncio.timeout(LIMIT_S):
-            while any([await self.consumer.position(TopicPartition(*tp)) < end for tp, end in ends.items()]):
-                self.records.append(await self.consumer.getone())
-        return self.records
 
 
 def start_redis() -> EmbeddedRedis:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from shared.wire.fields import MAX_PREDICTED_MS
-from shared.wire.messages import Bucket, WorkerReport
+from shared.wire.messages import Bucket
+from shared.wire.reports import WorkerReport
 
 # A change of the predicted first token by more than both is reported immediately.
 _LEAST_MS: Final = 50.0

@@ -20,7 +20,8 @@ from shared.telemetry.availability import Availability
 from shared.wire.codec import msgpack_encode
 from shared.wire.fields import MAX_ID_CHARS, Revision
 from shared.wire.lanes import CHAMPION, Lane
-from shared.wire.messages import Bucket, Refusal, WorkerReport
+from shared.wire.messages import Bucket
+from shared.wire.reports import Refusal, WorkerReport
 from shared.wire.topics import BROADCAST_PARTITION, TopicNames
 from workers.schedule.costs import CostModel
 from workers.schedule.outlook import Outlook

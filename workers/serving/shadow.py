@@ -18,8 +18,9 @@ from shared.telemetry.faults import task_failed
 from shared.telemetry.logs import get_logger
 from shared.wire.codec import msgpack_encode
 from shared.wire.lanes import SHADOW
-from shared.wire.messages import Observation, ReplyDelta, ReplyDone
+from shared.wire.messages import ReplyDelta, ReplyDone
 from shared.wire.outcome import CLAIM_NOTHING
+from shared.wire.reports import Observation
 from shared.wire.requests import Target
 from shared.wire.topics import BROADCAST_PARTITION, TopicNames
 from workers.answer.comparison import Compared

@@ -31,7 +31,7 @@ from workers.schedule.outlook import Outlook
 from workers.schedule.sequence import Finished
 from workers.schedule.streams import Paces, Streams
 from workers.serving.drafts import Drafts
-from workers.serving.upstream_stream import UpstreamStream
+from workers.serving.upstream_stream import PARSE_THOUGHTS, UpstreamStream, conversation_of
 
 # interval for checking deadlines while a request waits or runs
 _TURN_S: Final = 0.02
@@ -45,10 +45,6 @@ _LEAST_PATIENCE_S: Final = 0.05
 # Maximum tries of a request that upstreams break off, as many as a record's deliveries (docs/decisions/0025).
 _MOST_TRIES: Final = 4
 _MOST_TOKEN_BYTES: Final = 32
-_PARSE_THOUGHTS: Final = (
-    "its model writes its thoughts into the text, which costs customers time: start vLLM or SGLang with "
-    "--reasoning-parser, llama-server with --reasoning-format deepseek, or turn thinking off"
-)
 _MOST_FRAME_TOKENS: Final = 64
 _PRIORITY_MS: Final = 10
 _PRIORITIES: Final = 2**31
@@ -161,7 +157,7 @@ class UpstreamLoop:
     # --- one request
 
     def _begin(self, stream: UpstreamStream) -> None:
-        stream.address = self.choice.pick(_conversation(stream.job))
+        stream.address = self.choice.pick(stream.conversation)
         stream.task = self._tasks.start(self._answer(stream), stream.job.id)
         stream.task.add_done_callback(lambda _: self._leave_place(stream))
 
@@ -202,7 +198,7 @@ class UpstreamLoop:
         """
         self._again += 1
         try:
-            while (address := self.choice.pick(_conversation(job), besides=tried)) is None:
+            while (address := self.choice.pick(conversation_of(job), besides=tried)) is None:
                 back_unix_ms = self.choice.back_unix_ms(besides=tried, patient=bool(job.answer.text))
                 if back_unix_ms > job.sequence.due_unix_ms:
                     return None
@@ -232,7 +228,7 @@ class UpstreamLoop:
                         limit.reschedule(asyncio.get_running_loop().time() + _TAIL_S)
         except TimeoutError:
             if finish is None:
-                cause: Cause = "silent" if self._is_silent(stream) else "short"
+                cause: Cause = "silent" if stream.is_silent(now_unix_ms(), self.promise_ms * _PATIENCE) else "short"
                 raise UpstreamFailure(cause, "no text within half of the remaining time") from None
         except UpstreamFailure:
             if finish is None:
@@ -300,7 +296,7 @@ class UpstreamLoop:
         self._habits[address] = "opened" if thoughts.unopened else "plain"
         if thoughts.found and address not in self._thinkers:
             self._thinkers.add(address)
-            get_logger().warning("thoughts_left_out", upstream=address, action=_PARSE_THOUGHTS)
+            get_logger().warning("thoughts_left_out", upstream=address, action=PARSE_THOUGHTS)
 
     def _over(self, stream: UpstreamStream) -> Finished | None:
         """End an answer early because of a stop string, the guard or a limit."""
@@ -350,16 +346,11 @@ class UpstreamLoop:
     def _leave_place(self, stream: UpstreamStream, *, answered: bool = False) -> None:
         address, stream.address = stream.address, None
         if address is not None:
-            silent = stream.late and self._is_silent(stream)
+            silent = stream.late and stream.is_silent(now_unix_ms(), self.promise_ms * _PATIENCE)
             failure = UpstreamFailure("silent", "no text by the deadline") if silent else None
             self.choice.ended(address, now_unix_ms(), failure, answered=answered, sent_unix_ms=stream.sent_unix_ms)
             self._note(address, failure)
         self._wake.set()
-
-    def _is_silent(self, stream: UpstreamStream) -> bool:
-        """Return whether an upstream without text has had the time that the shop promises."""
-        deadline, waited_ms = stream.job.sequence.deadline, now_unix_ms() - stream.sent_unix_ms
-        return deadline.promised is None and waited_ms >= self.promise_ms * _PATIENCE
 
     def _failed(self, stream: UpstreamStream, address: str, failure: UpstreamFailure) -> None:
         get_logger().warning(
@@ -372,7 +363,7 @@ class UpstreamLoop:
             failure,
             answered=False,
             sent_unix_ms=stream.sent_unix_ms,
-            conversation=_conversation(stream.job),
+            conversation=stream.conversation,
         )
         self._note(address, failure)
 
@@ -406,7 +397,3 @@ class UpstreamLoop:
             away.mark_up()
         elif failure is not None:
             away.mark_down(str(failure), action="the next upstream or the FAQ answers until it is back")
-
-
-def _conversation(job: Job) -> str:
-    return f"{job.session.tenant}/{job.session.session_id}"

@@ -2,13 +2,19 @@
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from shared.process.clock import monotonic_s
 from workers.answer.thoughts import Habit, Thoughts
 from workers.engine.upstream.failures import UpstreamFailure
 from workers.request.job import Job
 from workers.schedule.streams import Pace
+
+# What to do if an upstream marks no thoughts as such
+PARSE_THOUGHTS: Final = (
+    "its model writes its thoughts into the text, which costs customers time: start vLLM or SGLang with "
+    "--reasoning-parser, llama-server with --reasoning-format deepseek, or turn thinking off"
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -41,6 +47,14 @@ class UpstreamStream:
         self.sent_unix_ms, self.pace = now_unix_ms, Pace(monotonic_s())
         self.place, self.num_bytes, self.usage = 0, 0, None
 
+    @property
+    def conversation(self) -> str:
+        return conversation_of(self.job)
+
+    def is_silent(self, now_unix_ms: float, patience_ms: float) -> bool:
+        """Return whether an upstream without text has had the time that the shop promises."""
+        return self.job.sequence.deadline.promised is None and now_unix_ms - self.sent_unix_ms >= patience_ms
+
     def new_text(self, text: str) -> str:
         """Return the new part of a piece of text, which may repeat text written before.
 
@@ -54,3 +68,8 @@ class UpstreamStream:
         new = text[len(known) :]
         self.text += new
         return new
+
+
+def conversation_of(job: Job) -> str:
+    """Return the conversation by which an upstream is chosen, so that its prefix cache serves the next question."""
+    return f"{job.session.tenant}/{job.session.session_id}"

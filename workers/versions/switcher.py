@@ -23,7 +23,7 @@ from shared.versions.log import VersionsLog
 from shared.versions.state import State
 from shared.wire.fields import Revision
 from shared.wire.lanes import CHAMPION, Lane
-from shared.wire.messages import Refusal
+from shared.wire.reports import Refusal
 from workers.serving.loaded_versions import LoadedVersions, ServedVersion
 from workers.versions.candidate import Candidate
 from workers.versions.decision import Abandon, Close, Load, Serve, Situation, next_action, wanted_beside

@@ -16,7 +16,8 @@ from ops.measure.quantiles import percentile
 from ops.measure.runner import progress_bar
 from shared.versions.state import Move, State
 from shared.wire.lanes import CHAMPION, Lane
-from shared.wire.messages import Bucket, Observation
+from shared.wire.messages import Bucket
+from shared.wire.reports import Observation
 
 _BUCKETS: Final[dict[Bucket, float]] = {"short": 0.6, "medium": 0.3, "long": 0.1}
 _MEDIAN_MS: Final = 300.0

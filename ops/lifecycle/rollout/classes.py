@@ -8,7 +8,7 @@ from typing import Final
 
 from ops.lifecycle.rollout.plan import Plan
 from ops.lifecycle.rollout.tally import METRICS, Metric, Side, Tally
-from shared.wire.messages import Observation
+from shared.wire.reports import Observation
 from shared.wire.topics import BUCKETS
 
 ALL: Final = "all"

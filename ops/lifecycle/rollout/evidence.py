@@ -30,7 +30,8 @@ from ops.lifecycle.rollout.classes import Class, Classes
 from ops.lifecycle.rollout.plan import Plan
 from ops.lifecycle.rollout.tally import METRICS, WAITING, Metric, Side, Tally
 from ops.measure.quantiles import percentile
-from shared.wire.messages import Bucket, Observation
+from shared.wire.messages import Bucket
+from shared.wire.reports import Observation
 from shared.wire.topics import BUCKETS
 
 _MOST_LOG: Final = 600.0

@@ -14,7 +14,7 @@ from shared.nouns import counted
 from shared.versions.state import State
 from shared.wire.fields import Revision
 from shared.wire.lanes import CHAMPION, Lane
-from shared.wire.messages import WorkerReport
+from shared.wire.reports import WorkerReport
 from shared.wire.scaling import DemandReport
 
 _REQUESTS_A_SLOT: Final = 4

@@ -18,7 +18,7 @@ from shared.settings import Settings
 from shared.versions.store import open_version
 from shared.wire.codec import decode_observation
 from shared.wire.lanes import SHADOW
-from shared.wire.messages import Observation
+from shared.wire.reports import Observation
 
 shadow_app = typer.Typer(
     help="Versions that answer customers' questions; no customer sees their answers.", no_args_is_help=True

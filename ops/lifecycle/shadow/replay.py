@@ -19,8 +19,9 @@ from shared.model.tokenizer import open_tokenizer
 from shared.settings import Settings
 from shared.wire.fields import MAX_TURNS
 from shared.wire.lanes import SHADOW
-from shared.wire.messages import Observation, ResponseCreate, Said, Turns
+from shared.wire.messages import ResponseCreate, Said, Turns
 from shared.wire.outcome import CLAIM_NOTHING, Response
+from shared.wire.reports import Observation
 from shared.wire.session_key import SessionKey
 from shared.wire.shadow import LiveAnswer
 from workers.answer.comparison import Compared

@@ -9,7 +9,7 @@ from ops.measure.plot import Line, Plot
 from ops.measure.quantiles import Quantiles, quantiles
 from ops.measure.report import Part, report
 from ops.measure.runner import Cell
-from shared.wire.messages import Observation
+from shared.wire.reports import Observation
 from shared.wire.shadow import Comparison
 
 COLUMNS: Final = ("", "p50", "p95", "p99")

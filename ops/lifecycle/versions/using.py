@@ -16,7 +16,7 @@ from shared.settings.kafka import KafkaSettings
 from shared.versions.state import Move
 from shared.wire.fields import Revision
 from shared.wire.lanes import Lane
-from shared.wire.messages import WorkerReport
+from shared.wire.reports import WorkerReport
 from shared.wire.topics import BROADCAST_PARTITION
 
 _LOOK_MS: Final = 100

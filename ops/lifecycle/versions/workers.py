@@ -6,7 +6,7 @@ from typing import Final
 
 from shared.wire.fields import Revision
 from shared.wire.lanes import CHAMPION, Lane
-from shared.wire.messages import WorkerReport
+from shared.wire.reports import WorkerReport
 
 SILENT_MS: Final = 3_000.0
 """A worker that is silent for longer counts as gone, as it does for gateways."""

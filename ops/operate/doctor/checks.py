@@ -14,7 +14,8 @@ from ops.command_line import output
 from ops.operate.doctor.engine_facts import engine_facts
 from ops.operate.doctor.kv_memory import kv_facts
 from ops.operate.doctor.machine import machine_facts
-from ops.operate.doctor.rows import Facts, Purpose, Row, judge, nothing_is_missing, verdict
+from ops.operate.doctor.row import Row
+from ops.operate.doctor.rows import Facts, Purpose, judge, nothing_is_missing, verdict
 from ops.operate.doctor.services import service_facts
 from ops.stack.port_use import port_use
 from shared.settings import CPU_ENGINES, Settings

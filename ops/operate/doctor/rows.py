@@ -7,12 +7,12 @@ machine.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final, Literal
 
 from ops.operate.doctor.engine_facts import EngineFacts, UpstreamFacts
 from ops.operate.doctor.kv_memory import SESSION_TOKENS, KvFacts, RedisMemory
 from ops.operate.doctor.machine import MachineFacts
+from ops.operate.doctor.row import Row, Status, row
 from ops.operate.doctor.services import ServiceFacts
 from ops.stack.embedded import INSTALL_COMMAND, REDIS_INSTALL_COMMAND, kafka_remedy
 from ops.stack.port_use import PortUse, another_port
@@ -34,22 +34,6 @@ MIN_CORES: Final = 2
 _MOST_MODELS: Final = 3
 _FOR_EVER: Final = -1
 _LONG_MS: Final = 3_900_000  # the longest deadline that may be set, plus some minutes
-
-
-class Status(StrEnum):
-    OK = "ok"
-    WARN = "warn"  # not required for this purpose, but for something else
-    MISSING = "missing"  # required for this purpose
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One row of the table. `remedy` is empty if and only if the status is ok."""
-
-    name: str
-    status: Status
-    detail: str
-    remedy: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,23 +87,19 @@ def _for_production(rows: Sequence[Row]) -> str:
     return "A gateway and a worker have here what they need."
 
 
-def _row(name: str, found: bool, detail: str, remedy: str, *, otherwise: Status = Status.MISSING) -> Row:
-    return Row(name, Status.OK, detail) if found else Row(name, otherwise, detail, remedy)
-
-
 def _for_the_demo(facts: Facts) -> list[Row]:
     lacking = facts.machine.missing_modules.get("onnx", ())
     found = "prepared" if facts.model_prepared else "not prepared (make demo does it)"
     return [
         _python(facts),
-        _row("CPU engine", not lacking, _listed(lacking), INSTALL_COMMAND),
-        _row(
+        row("CPU engine", not lacking, _listed(lacking), INSTALL_COMMAND),
+        row(
             "embedded Kafka",
             facts.machine.librdkafka is not None,
             _where(facts.machine.librdkafka),
             kafka_remedy(facts.machine.platform),
         ),
-        _row(
+        row(
             "embedded Redis",
             facts.machine.redis_server is not None,
             _where(facts.machine.redis_server),
@@ -128,7 +108,7 @@ def _for_the_demo(facts: Facts) -> list[Row]:
         *_model(facts, found, otherwise=Status.WARN),
         _port(facts, f"make demo PORT={another_port(facts.port)}", otherwise=Status.MISSING),
         *_machine(facts),
-        _row(
+        row(
             "disk",
             facts.machine.disk_gb >= MIN_DISK_GB,
             f"{facts.machine.disk_gb:.1f} GB free",
@@ -143,7 +123,7 @@ def _for_a_process(facts: Facts) -> list[Row]:
     rows = [_python(facts), *_model(facts, found, otherwise=Status.MISSING)]
     if facts.uses_cpu_engine:
         remedy = f"for a worker: {install_command('onnx')}"
-        rows.append(_row("CPU engine", not lacking, _listed(lacking), remedy, otherwise=Status.WARN))
+        rows.append(row("CPU engine", not lacking, _listed(lacking), remedy, otherwise=Status.WARN))
     port = _port(facts, "for a gateway: stop that, or set REPLYLINE_GATEWAY__PORT", otherwise=Status.WARN)
     return [*rows, port, *_machine(facts)]
 
@@ -151,7 +131,7 @@ def _for_a_process(facts: Facts) -> list[Row]:
 def _python(facts: Facts) -> Row:
     oldest = ".".join(map(str, OLDEST_PYTHON))
     version = ".".join(map(str, facts.machine.python))
-    return _row(
+    return row(
         "Python",
         facts.machine.python >= OLDEST_PYTHON,
         version,
@@ -164,24 +144,24 @@ def _model(facts: Facts, found: str, *, otherwise: Status) -> list[Row]:
     if facts.engine is not None and facts.engine.upstreams:
         return []
     detail = f"{facts.model_dir}: {found}"
-    return [_row("model", facts.model_prepared, detail, "replyline model prepare", otherwise=otherwise)]
+    return [row("model", facts.model_prepared, detail, "replyline model prepare", otherwise=otherwise)]
 
 
 def _port(facts: Facts, remedy: str, *, otherwise: Status) -> Row:
     usable = facts.port_use in {PortUse.FREE, PortUse.REPLYLINE}
-    return _row(f"port {facts.port}", usable, facts.port_use, remedy, otherwise=otherwise)
+    return row(f"port {facts.port}", usable, facts.port_use, remedy, otherwise=otherwise)
 
 
 def _machine(facts: Facts) -> list[Row]:
     return [
-        _row(
+        row(
             "cores",
             facts.machine.cores >= MIN_CORES,
             str(facts.machine.cores),
             f"{MIN_CORES} or more",
             otherwise=Status.WARN,
         ),
-        _row(
+        row(
             "memory",
             facts.machine.memory_gb >= MIN_MEMORY_GB,
             f"{facts.machine.memory_gb:.1f} GB",
@@ -197,22 +177,22 @@ def _for_the_tests(facts: Facts) -> list[Row]:
     java = "not found" if facts.machine.java is None else str(facts.machine.java)
     chromium = facts.machine.chromium is not None
     return [
-        _row("test tools", not lacking, _listed(lacking), "make test", otherwise=warn),
-        _row(
+        row("test tools", not lacking, _listed(lacking), "make test", otherwise=warn),
+        row(
             "Java",
             (facts.machine.java or 0) >= OLDEST_JAVA,
             java,
             f"apt-get install openjdk-{OLDEST_JAVA}-jre-headless",
             otherwise=warn,
         ),
-        _row(
+        row(
             "Maven",
             facts.machine.maven is not None,
             _where(facts.machine.maven),
             "apt-get install maven",
             otherwise=warn,
         ),
-        _row("Chromium", chromium, _where(facts.machine.chromium), "apt-get install chromium", otherwise=warn),
+        row("Chromium", chromium, _where(facts.machine.chromium), "apt-get install chromium", otherwise=warn),
     ]
 
 
@@ -222,7 +202,7 @@ def _services(facts: Facts, otherwise: Status) -> list[Row]:
     remedy = f"start it, or set {{}}{own}"
     one_answers = any(facts.services.kafka.values())
     rows = [
-        _row(
+        row(
             f"Kafka {address}",
             up,
             _answering(up),
@@ -234,7 +214,7 @@ def _services(facts: Facts, otherwise: Status) -> list[Row]:
     if facts.services.kafka_refusal is not None:
         rows.append(Row("Kafka's door", otherwise, facts.services.kafka_refusal, "correct the settings named there"))
     rows += [
-        _row(f"Redis {address}", up, _answering(up), remedy.format("REPLYLINE_REDIS__URL"), otherwise=otherwise)
+        row(f"Redis {address}", up, _answering(up), remedy.format("REPLYLINE_REDIS__URL"), otherwise=otherwise)
         for address, up in facts.services.redis.items()
     ]
     rows += [
@@ -261,10 +241,10 @@ def _for_topics(facts: Facts) -> list[Row]:
     remedy = f"--entity-name {longest.topic} --add-config retention.ms={KEPT_MS},segment.ms={KEPT_MS // 3}"
     copies = f"{least.replicas} on {counted(least.brokers, 'broker')}"
     return [
-        _row("Kafka's copies", weak is None, weak or copies, weak or ""),
-        _row("topics' settings", not broken, broken.partition("; ")[0] or "as needed", broken.partition("; ")[2]),
-        _row("copies in sync", behind is None, in_sync, "start the missing broker", otherwise=Status.WARN),
-        _row(
+        row("Kafka's copies", weak is None, weak or copies, weak or ""),
+        row("topics' settings", not broken, broken.partition("; ")[0] or "as needed", broken.partition("; ")[2]),
+        row("copies in sync", behind is None, in_sync, "start the missing broker", otherwise=Status.WARN),
+        row(
             "retention",
             _kept_ms(longest) <= _LONG_MS,
             f"{longest.topic} keeps customers' texts {kept}, even if they erase them",
@@ -283,14 +263,14 @@ def _kept_ms(copies: TopicCopies) -> float:
 def _for_the_door(facts: Facts) -> list[Row]:
     """Check a gateway's settings for clients; a worker needs none."""
     return [
-        _row(
+        row(
             "origins",
             facts.has_origins,
             "named" if facts.has_origins else "any page may connect",
             "for a gateway: REPLYLINE_GATEWAY__ALLOWED_ORIGINS=https://shop.example",
             otherwise=Status.WARN,
         ),
-        _row(
+        row(
             "cursor secret",
             facts.has_cursor_secret,
             "set" if facts.has_cursor_secret else "none: a client can resume only at its own gateway",
@@ -320,7 +300,7 @@ def _for_engine(facts: Facts) -> list[Row]:
     elif facts.engine.native is not None:
         rows.append(Row("engine native", Status.OK, facts.engine.native))
     if plan is not None:
-        rows.append(_row("memory plan", plan.fits, plan.describe(), plan.remedy, otherwise=Status.WARN))
+        rows.append(row("memory plan", plan.fits, plan.describe(), plan.remedy, otherwise=Status.WARN))
     return rows
 
 
@@ -355,7 +335,7 @@ def _for_history(facts: Facts, purpose: Purpose) -> list[Row]:
     room = f"{_limit(memory)}, {memory.policy}: evicts history, hand-offs, and that a conversation was erased"
     if memory.policy == "noeviction":
         room = f"{_limit(memory)}, noeviction"
-    return [_row("Redis of the history", memory.policy == "noeviction", room, remedy, otherwise=Status.WARN)]
+    return [row("Redis of the history", memory.policy == "noeviction", room, remedy, otherwise=Status.WARN)]
 
 
 def _limit(memory: RedisMemory) -> str:
@@ -389,7 +369,7 @@ def _redis_room(memory: RedisMemory, session_bytes: int, *, own: bool) -> Row:
     else:
         room += f": {counted(memory.max_bytes // session_bytes, 'session')} of {SESSION_TOKENS:,} tokens"
     room = f"{room}, {memory.policy}"
-    return _row("Redis of the KV", memory.policy != "noeviction", room, remedy, otherwise=Status.WARN)
+    return row("Redis of the KV", memory.policy != "noeviction", room, remedy, otherwise=Status.WARN)
 
 
 def _listed(lacking: Sequence[str]) -> str:

@@ -30,7 +30,7 @@ from shared.telemetry import metrics
 from shared.telemetry.availability import Availability
 from shared.telemetry.logs import get_logger
 from shared.wire.codec import decode_scaling, msgpack_encode
-from shared.wire.messages import WorkerReport
+from shared.wire.reports import WorkerReport
 from shared.wire.scaling import DemandReport, ScalingRecord
 from shared.wire.topics import BROADCAST_PARTITION, in_lane
 

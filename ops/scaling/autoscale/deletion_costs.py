@@ -20,7 +20,7 @@ from shared.process.tasks import Tasks
 from shared.sockets.listening import host_port
 from shared.telemetry.availability import Availability
 from shared.telemetry.faults import task_failed
-from shared.wire.messages import WorkerReport
+from shared.wire.reports import WorkerReport
 
 ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _COST: Final = "controller.kubernetes.io/pod-deletion-cost"

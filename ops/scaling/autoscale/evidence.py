@@ -10,7 +10,8 @@ from msgspec import Struct
 from ops.scaling.autoscale.basis import Basis
 from ops.scaling.autoscale.scaler import BURST_MS, Seen, asked_lately
 from shared.wire.lanes import CHAMPION, Lane
-from shared.wire.messages import Bucket, WorkerReport
+from shared.wire.messages import Bucket
+from shared.wire.reports import WorkerReport
 from shared.wire.scaling import BucketDemand, DemandReport
 from shared.wire.topics import BUCKETS
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Protocol
 
-from shared.wire.messages import WorkerReport
+from shared.wire.reports import WorkerReport
 
 
 class Hands(Protocol):

@@ -14,7 +14,7 @@ from shared.process.clock import monotonic_s
 from shared.process.gpu import short_device
 from shared.settings import PREFIX
 from shared.telemetry.logs import get_logger
-from shared.wire.messages import WorkerReport
+from shared.wire.reports import WorkerReport
 from workers.serving.capacity import worker_name
 
 log = get_logger()

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self
 
-from shared.client.session import AsyncReplyline, new_event_id
+from shared.client.open_messages import new_event_id
+from shared.client.session import AsyncReplyline
 from shared.wire.messages import ResponseCreate, ResponseDelta, ResponseDone
 from shared.wire.outcome import BY_MODEL
 from tests.bench.cell import FAILED, Figures, middle

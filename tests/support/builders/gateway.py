@@ -15,8 +15,9 @@ from gateway.request.inflight import DueTimes, InflightTable
 from gateway.request.outbox import Shown
 from shared.faq.fallback import Fallback
 from shared.wire.deadline import Deadline
-from shared.wire.messages import Bucket, ReplyDelta, ReplyDone, ResponseCreated, WorkerReport
+from shared.wire.messages import Bucket, ReplyDelta, ReplyDone, ResponseCreated
 from shared.wire.outcome import ErrorDetail, Grounding, Response, Timings, Usage
+from shared.wire.reports import WorkerReport
 from shared.wire.session_key import SessionKey
 from shared.wire.topics import BUCKETS
 from tests.support.builders import wire

@@ -22,7 +22,8 @@ from shared.settings import Settings
 from shared.settings.redis import RedisSettings
 from shared.versions.state import Rule, State
 from shared.wire.codec import decode_request
-from shared.wire.messages import ChatRequest, Observation, ResponseCancel, ResponseCreate, Resume, SessionStart
+from shared.wire.messages import ChatRequest, ResponseCancel, ResponseCreate, Resume, SessionStart
+from shared.wire.reports import Observation
 from shared.wire.requests import settle
 from shared.wire.session_key import SessionKey
 from tests.support.builders.gateway import report

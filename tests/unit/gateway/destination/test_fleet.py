@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from gateway.destination.fleet import Fleet
-from shared.wire.messages import Bucket, WorkerReport
+from shared.wire.messages import Bucket
+from shared.wire.reports import WorkerReport
 from shared.wire.topics import BUCKETS
 from tests.support.builders.gateway import NOW, report
 from tests.unit.examples import examples

@@ -8,7 +8,7 @@ from gateway.destination.lanes import LaneAdmissions
 from shared.process.clock import now_unix_ms
 from shared.wire.deadline import Deadline
 from shared.wire.lanes import CHAMPION
-from shared.wire.messages import WorkerReport
+from shared.wire.reports import WorkerReport
 from tests.support.builders import gateway as builders
 from tests.support.builders.gateway import R1, delta, done
 

@@ -17,7 +17,8 @@ from shared.versions.registry import Added, Registry
 from shared.versions.state import Move, Rule, State
 from shared.versions.version import Version
 from shared.wire.lanes import LANES
-from shared.wire.messages import Bucket, Refusal, ResponseCreate, Resume, SessionStart
+from shared.wire.messages import Bucket, ResponseCreate, Resume, SessionStart
+from shared.wire.reports import Refusal
 from shared.wire.session_key import SessionKey
 from shared.wire.topics import BUCKETS
 from tests.support.builders.gateway import report

@@ -15,8 +15,9 @@ from shared.process.clock import now_unix_ms
 from shared.versions.state import Rule
 from shared.versions.state import State as Versions
 from shared.wire.deadline import Deadline
-from shared.wire.messages import Feedback, HandoffRequest, Observation, ResponseCreate, Resume, SessionStart
+from shared.wire.messages import Feedback, HandoffRequest, ResponseCreate, Resume, SessionStart
 from shared.wire.outcome import Source, Timings
+from shared.wire.reports import Observation
 from tests.support.builders.gateway import answer, make_entry, report
 from tests.support.fakes.gateways import MINUTE_MS, TOPICS, Edge, delta, done, quiet
 

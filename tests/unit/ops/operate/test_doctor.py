@@ -11,7 +11,8 @@ from ops.command_line import output
 from ops.operate.doctor.checks import gather, print_table, purpose_of
 from ops.operate.doctor.kv_memory import KvFacts, RedisMemory
 from ops.operate.doctor.machine import MachineFacts
-from ops.operate.doctor.rows import Facts, Purpose, Row, Status, judge, nothing_is_missing, verdict
+from ops.operate.doctor.row import Row, Status
+from ops.operate.doctor.rows import Facts, Purpose, judge, nothing_is_missing, verdict
 from ops.operate.doctor.services import ServiceFacts
 from ops.stack.port_use import PortUse
 from shared.settings import Settings

@@ -10,7 +10,8 @@ import pytest
 from ops.model.prepare import prepare_model
 from ops.operate.doctor import engine_facts as module
 from ops.operate.doctor.engine_facts import EngineFacts, UpstreamFacts, engine_facts
-from ops.operate.doctor.rows import Row, Status, judge, nothing_is_missing
+from ops.operate.doctor.row import Row, Status
+from ops.operate.doctor.rows import judge, nothing_is_missing
 from shared.model.folder import ModelFolder
 from shared.settings import Settings, WorkerSettings
 from tests.support.fakes.upstream import PAGE, sends, upstream

@@ -34,9 +34,9 @@ from shared.wire.messages import (
     ResponseCreate,
     ServerMessage,
     SessionRefresh,
-    WorkerReport,
 )
 from shared.wire.outcome import Message
+from shared.wire.reports import WorkerReport
 from tests.support.hostile.message_strategies import any_of
 
 from_json = client_decoder(text=True)

@@ -8,18 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from shared.conversation.handoffs import Handoff
-from shared.wire.messages import (
-    CLIENT_TYPES,
-    Cancel,
-    ChatRequest,
-    ClientMessage,
-    Erase,
-    Notice,
-    Reply,
-    ServerMessage,
-    WorkerReport,
-)
+from shared.wire.messages import CLIENT_TYPES, Cancel, ChatRequest, ClientMessage, Erase, Notice, Reply, ServerMessage
 from shared.wire.outcome import Message
+from shared.wire.reports import WorkerReport
 from tests.support.hostile.message_strategies import any_of
 from tests.support.reliability import Reliability
 

@@ -13,7 +13,7 @@ from msgspec import msgpack
 from shared.kafka import Outgoing
 from shared.wire.fields import MAX_ID_CHARS
 from shared.wire.lanes import Lane
-from shared.wire.messages import WorkerReport
+from shared.wire.reports import WorkerReport
 from shared.wire.topics import TopicNames
 from tests.support.fakes.instant_loop import at_once
 from workers.schedule.outlook import Outlook

@@ -11,8 +11,8 @@ from shared.model.tokenizer import Tokenizer
 from shared.process.clock import now_unix_ms
 from shared.telemetry import metrics
 from shared.wire.codec import decode_observation
-from shared.wire.messages import Observation
 from shared.wire.outcome import Source
+from shared.wire.reports import Observation
 from shared.wire.shadow import LiveAnswer
 from tests.support.builders.wire import done
 from tests.support.builders.worker import REVISION, SHORT, TOPIC, TOPICS, Bench

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ops.lifecycle.rollout.evidence import Evidence
 from ops.lifecycle.rollout.plan import Plan
 from ops.lifecycle.rollout.tally import Side, Tally
-from shared.wire.messages import Observation
+from shared.wire.reports import Observation
 
 PLAN = Plan(version="aaaaaaaaaaaa", champion="bbbbbbbbbbbb", steps=(0.1,), warmup=0, epoch=1)
 

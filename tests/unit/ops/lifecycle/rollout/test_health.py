@@ -15,7 +15,7 @@ from ops.operate.diagnose.pages import parse_page
 from shared.settings import Settings
 from shared.versions.state import Rung, State
 from shared.wire.lanes import Lane
-from shared.wire.messages import Refusal, WorkerReport
+from shared.wire.reports import Refusal, WorkerReport
 from shared.wire.scaling import DemandReport
 
 PLAN = Plan(version="new", champion="old", steps=(0.5,))

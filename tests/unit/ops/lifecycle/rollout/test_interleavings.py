@@ -22,7 +22,7 @@ from shared.versions.registry import Added, Checked, Noted, Registry
 from shared.versions.state import Move, State
 from shared.versions.version import Version
 from shared.wire.lanes import CHAMPION, Lane
-from shared.wire.messages import Observation, Refusal, WorkerReport
+from shared.wire.reports import Observation, Refusal, WorkerReport
 from shared.wire.scaling import DemandReport
 from tests.unit.ops.lifecycle.rollout.test_evidence import seen
 

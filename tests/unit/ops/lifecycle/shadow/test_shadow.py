@@ -11,8 +11,9 @@ from ops.lifecycle.shadow.report import figures, headline, page, rows
 from ops.operate.recording.file import Header, RecordedRequest, RecordingWriter
 from shared.errors import SettingsError
 from shared.settings import Settings
-from shared.wire.messages import Observation, Said
+from shared.wire.messages import Said
 from shared.wire.outcome import Replaced, Source, Timings
+from shared.wire.reports import Observation
 from shared.wire.shadow import Comparison
 from tests.support.builders.gateway import answer
 

@@ -14,7 +14,7 @@ from shared.versions.registry import Added, Checked, Registry, Unreadable
 from shared.versions.state import Move, Rule, State
 from shared.versions.version import Version
 from shared.wire.lanes import Lane
-from shared.wire.messages import Refusal, WorkerReport
+from shared.wire.reports import Refusal, WorkerReport
 
 VERSIONS = [Version(name=name, model="m", model_revision="r", manifest_sha256=name * 64) for name in "abc"]
 A, B, C = (version.id for version in VERSIONS)

@@ -13,7 +13,7 @@ from ops.scaling.autoscale.options import RunOptions
 from ops.scaling.autoscale.scaler import Seen
 from shared.settings import Settings
 from shared.wire.codec import decode_report, decode_scaling
-from shared.wire.messages import PricedMessage, WorkerReport
+from shared.wire.reports import PricedMessage, WorkerReport
 from shared.wire.scaling import BucketDemand, DemandReport, ScalingRecord
 from shared.wire.step_law import StepLaw
 from tests.support.builders.gateway import report

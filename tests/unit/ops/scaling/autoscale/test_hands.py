@@ -22,7 +22,7 @@ from ops.scaling.autoscale.policy import Past, Sizing
 from shared.errors import SettingsError
 from shared.settings.kafka import KafkaSettings
 from shared.wire.codec import msgpack_encode
-from shared.wire.messages import WorkerReport
+from shared.wire.reports import WorkerReport
 from shared.wire.scaling import ScalingRecord
 from tests.support.builders.gateway import report
 from tests.support.certificates import Authority
