@@ -10,6 +10,8 @@ from shared.errors import SettingsError
 
 _FOLDER: Final = Path(__file__).parent / "series"
 NAMES: Final = ("m-small", "m-mid", "m-large", "azure-conv", "azure-code", "elb", "tweets-goog", "tweets-aapl")
+LONG_ENOUGH: Final = tuple(name for name in NAMES if not name.startswith("azure"))
+"""The series of two weeks or more, from which a day can be learned."""
 
 
 class Series(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -82,12 +82,6 @@ class Gate:
             self._told, self._told_ms = outlook, now_ms
             self._tell(outlook, now_ms)
 
-    def reads(self, partitions: Sequence[int], now_ms: float) -> None:
-        """Receive the worker's report of the partitions that it now reads."""
-        self.partitions = partitions
-        if self._told is not None:
-            self._tell(self._told, now_ms)
-
     def _tell(self, outlook: Outlook, now_ms: float) -> None:
         report = outlook.report(self.worker_id, dict.fromkeys(BUCKETS, self.partitions), now_ms)
         self.admission.fleet.observe(report, now_ms)

@@ -28,13 +28,21 @@ class FleetOptions(Struct, frozen=True, kw_only=True):
         list[str] | None,
         typer.Option(
             "--scaler",
-            help="static, clairvoyant, replyline, standby, keda, hpa, reactive; repeatable (default: all but standby)",
+            help="static, clairvoyant, replyline, standby, keda, hpa, knative, llm-d, dynamo; repeatable (default: all "
+            "but standby)",
         ),
     ] = None
     goal: Annotated[float, typer.Option(min=0.5, max=0.999, help="share that the model answers in time")] = 0.96
     workers: Annotated[int, typer.Option(min=1, max=24, help="that carry the trace's busiest minute")] = 12
-    forecast: Annotated[str, typer.Option(help="of what is asked, for ours; none: only what is asked counts")] = "none"
-    exact: Annotated[bool, typer.Option(help="play every request, not the measured curve")] = False
+    beliefs: Annotated[
+        list[float] | None,
+        typer.Option(
+            "--belief",
+            min=0.1,
+            max=10.0,
+            help="what ours believes that a worker carries, of what it does; repeatable (default: 0.75, 1, 1.25)",
+        ),
+    ] = None
     hours: Annotated[float | None, typer.Option(min=0.1, help="around the busiest tick (default: the whole trace)")] = (
         None
     )
@@ -49,6 +57,7 @@ class FleetOptions(Struct, frozen=True, kw_only=True):
 
 def simulate(options: FleetOptions) -> None:
     """Replay recorded traffic on a simulated fleet under our scaler, other scalers, and one that knows the future."""
+    from ops.lab.fleet.contest import BELIEFS
     from ops.lab.fleet.curve import LOADS, curve_of
     from ops.lab.fleet.page import page, table
     from ops.lab.fleet.replay import Replay, Told
@@ -70,9 +79,8 @@ def simulate(options: FleetOptions) -> None:
         curve=curve,
         goal=options.goal,
         workers=options.workers,
-        forecast=None if options.forecast == "none" else options.forecast,
-        exact=options.exact,
         names=names,
+        beliefs=options.beliefs or BELIEFS,
         hours=options.hours,
     )
     runs = [(each, cold) for each in series for cold in dict.fromkeys(options.cold_starts_s or _COLD_STARTS_S)]
@@ -90,9 +98,9 @@ def simulate(options: FleetOptions) -> None:
 
 def _names(given: list[str] | None) -> tuple[str, ...]:
     """Return the names of the scalers to compare. Raises `SettingsError`."""
-    from ops.lab.fleet.contest import BARS, ENTRIES, SCALERS
+    from ops.lab.fleet.contest import BARS, ENTRIES, OURS, SCALERS
 
     for name in given or ():
-        if name not in {*BARS, *ENTRIES}:
-            raise SettingsError(f"--scaler {name}: not one of {', '.join((*BARS, *ENTRIES))}")
+        if name not in (known := (*BARS, OURS, *ENTRIES)):
+            raise SettingsError(f"--scaler {name}: not one of {', '.join(known)}")
     return tuple(dict.fromkeys(given or SCALERS))

@@ -9,18 +9,27 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from ops.lab.fleet.curve import Curve
-from ops.lab.fleet.fast import in_time_of
 from ops.lab.fleet.hpa import Behaviour
 from ops.lab.fleet.load import Floats, Ints, Load
-from ops.lab.fleet.rivals import Clairvoyant, DynamoReactive, HpaOnBusy, KedaOnLag, Static
-from ops.lab.fleet.simulator import PARTITIONS
+from ops.lab.fleet.rivals import (
+    Clairvoyant,
+    DynamoReactive,
+    HpaOnBusy,
+    KedaOnLag,
+    KnativeOnConcurrency,
+    SaturationOfLlmd,
+    Static,
+)
+from ops.lab.fleet.simulator import PARTITIONS, in_time_of
 from ops.scaling.autoscale.policy import DemandScaler, Sizing
 from ops.scaling.autoscale.scaler import Scaler
 from ops.traces.costs import EngineCosts
 
 OURS: Final = "replyline"
+BELIEFS: Final = (0.75, 1.0, 1.25)
+"""What ours believes that a worker carries, of what it does."""
 STANDBY: Final = "standby"
-"""Our scaler with standby workers; it runs only if it is named."""
+"""Ours with workers that stand by: to be asked for by name."""
 BARS: Final = ("static", "clairvoyant")
 """What a scaler is held to: nothing of them is swept."""
 _FIRST_TOKEN_MS: Final = 500.0  # Dynamo's defaults; the time between two tokens is the knob
@@ -37,6 +46,7 @@ class Arena:
     load: Load
     curve: Curve
     costs: EngineCosts
+    slots: int
     goal: float
     workers: int
     cold_start_ms: float
@@ -77,8 +87,7 @@ def _sizes(gained: Floats, threshold: float) -> Ints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A scaler with its knob: `default` is the documented value (for ours, the goal), `grid` are the other values to
-    try."""
+    """A scaler with its knob: `default` is the documented value, `grid` are the other values to try."""
 
     knob: str
     default: float
@@ -105,9 +114,11 @@ def _behaviour() -> Behaviour:
     return Behaviour(least=1, most=PARTITIONS)
 
 
-def _ours(arena: Arena, goal: float, standby: int = 0) -> Scaler:
-    sizing = Sizing(carries=arena.curve.carries(goal), attainment=goal, most=PARTITIONS, standby=standby)
-    return DemandScaler(sizing=sizing, in_time=arena.curve.at)
+def ours(arena: Arena, *, belief: float = 1.0, standby: int = 0) -> Scaler:
+    """Return our scaler. `belief`: what it believes that a worker carries, of what it does."""
+    curve = arena.curve
+    sizing = Sizing(carries=curve.carries(arena.goal) * belief, attainment=arena.goal, most=PARTITIONS, standby=standby)
+    return DemandScaler(sizing=sizing, in_time=lambda load: curve.at(load / belief))
 
 
 def _reactive(arena: Arena, token_ms: float) -> Scaler:
@@ -116,31 +127,45 @@ def _reactive(arena: Arena, token_ms: float) -> Scaler:
     )
 
 
+def _steps(first: float, last: float) -> tuple[float, ...]:
+    """Return 13 values in equal steps, both ends included."""
+    return tuple(round(first + (last - first) * step / 12, 3) for step in range(13))
+
+
 ENTRIES: Final[Mapping[str, Entry]] = {
-    OURS: Entry(knob="goal", default=0.96, grid=(0.8, 0.85, 0.9, 0.94, 0.98, 0.99, 0.995), make=_ours),
     STANDBY: Entry(
         knob="workers that stand by",
         default=1.0,
         grid=(2.0, 3.0),
-        make=lambda arena, standby: _ours(arena, arena.goal, round(standby)),
+        make=lambda arena, standby: ours(arena, standby=round(standby)),
     ),
     "keda": Entry(
         knob="lagThreshold",
         default=10.0,
-        grid=(20.0, 16.0, 13.0, 8.0, 6.0, 4.0, 2.0),
+        grid=_steps(8.0, 20.0),
         make=lambda _, lag: KedaOnLag(behaviour=_behaviour(), lag_threshold=lag),
     ),
     "hpa": Entry(
         knob="utilisation",
         default=0.8,
-        grid=(0.95, 0.92, 0.9, 0.85, 0.7, 0.6, 0.5),
+        grid=_steps(0.72, 0.96),
         make=lambda _, busy: HpaOnBusy(behaviour=_behaviour(), target=busy),
     ),
-    "reactive": Entry(
-        knob="ITL in ms", default=50.0, grid=(24.0, 22.0, 20.0, 17.0, 15.0, 13.0, 11.0, 9.0), make=_reactive
+    "knative": Entry(
+        knob="concurrency",
+        default=11.2,  # 70 % of 16 slots
+        grid=_steps(6.0, 12.0),
+        make=lambda _, target: KnativeOnConcurrency(target=target, least=1, most=PARTITIONS),
     ),
+    "llm-d": Entry(
+        knob="kvCacheThreshold",
+        default=0.8,
+        grid=_steps(0.7, 1.0),
+        make=lambda arena, threshold: SaturationOfLlmd(behaviour=_behaviour(), slots=arena.slots, threshold=threshold),
+    ),
+    "dynamo": Entry(knob="ITL in ms", default=50.0, grid=_steps(12.0, 24.0), make=_reactive),
 }
-SCALERS: Final = (*BARS, *(name for name in ENTRIES if name != STANDBY))
+SCALERS: Final = (*BARS, OURS, *(name for name in ENTRIES if name != STANDBY))
 """Who is compared unless names are given."""
 
 

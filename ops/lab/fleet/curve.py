@@ -1,9 +1,5 @@
-"""The share that a worker answers in time at each load: measured by the exact simulator, once for a machine's costs.
+"""The share that a worker answers in time at each load: simulated request by request, once for a machine's costs."""
 
-The measured fleet has four workers that share conversations by their partitions, like any fleet.
-"""
-
-import math
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -13,21 +9,18 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from ops.lab.fleet.load import Floats, Load
-from ops.lab.fleet.pool import Pool
-from ops.lab.fleet.rivals import Static
-from ops.lab.fleet.simulator import FleetSimulator
-from ops.lab.fleet.watch import Watch
+from ops.lab.fleet.load import Floats
 from ops.traces.drawn import capacity_per_s
 from ops.traces.mixes import shop
 from ops.virtual_worker.experiment import Experiment
+from ops.virtual_worker.simulator import Run, SimulatedOutcome
 from shared.errors import SettingsError
 
 LOADS: Final = (0.2, 0.4, 0.55, 0.7, 0.8, 0.9, 1.0, 1.2, 1.5, 2.0, 3.0)
-_WORKERS: Final = 4
-_SPAN_S: Final = 240.0
-_TICK_S: Final = 5.0
-_REVISION: Final = 2  # of how it is measured
+_KIND: Final = "poisson"
+_SPAN_S: Final = 480.0
+_LOOK_MS: Final = 500.0
+_REVISION: Final = 3  # of how it is measured
 
 
 class Curve(Struct, frozen=True, kw_only=True):
@@ -82,25 +75,27 @@ def curve_of(experiment: Experiment, folder: Path, tell: Callable[[int], None]) 
 
 
 def _measure(experiment: Experiment, tell: Callable[[int], None]) -> Curve:
-    per_s = capacity_per_s(shop(experiment.costs.promise), experiment.least)
+    timed = msgspec.structs.replace(experiment, seconds=_SPAN_S)
     rows: list[tuple[float, ...]] = []
     for load in LOADS:
-        ticks = np.full(round(_SPAN_S / _TICK_S), load * per_s * _WORKERS)
-        simulator = FleetSimulator(
-            load=Load(name=f"steady {load}", tick_ms=_TICK_S * 1_000, per_s=ticks),
-            scaler=Static(workers=_WORKERS),
-            pool=Pool.warm(_WORKERS, 0.0),
-            watch=Watch(work_s=1 / per_s),
-            experiment=experiment,
-        )
-        played = simulator.run()
-        busy_ms, running, waiting = np.array(simulator.seen).T
-        busy = min(1.0, busy_ms.sum() / (_WORKERS * played.span_ms))
-        spread = (running + waiting).std() / math.sqrt(_WORKERS)
-        means = (running.mean() / _WORKERS, waiting.mean() / _WORKERS)
-        rows.append((played.attainment, *(float(value) for value in (busy, *means, spread))))
+        run = timed.simulator(timed.trace(_KIND, load)).run()
+        in_time = sum(ending.outcome is SimulatedOutcome.IN_DEADLINE for ending in run.endings) / len(run.endings)
+        in_flight = _in_flight(run)
+        running = np.minimum(in_flight, experiment.slots)
+        busy = min(1.0, run.busy_ms / (_SPAN_S * 1_000))
+        rows.append((in_time, busy, float(running.mean()), float((in_flight - running).mean()), float(in_flight.std())))
         tell(len(rows))
-    in_time, *others = zip(*rows, strict=True)
-    falling = tuple(np.minimum.accumulate(in_time).tolist())  # what rises with the load is the draw's
+    shares, *others = zip(*rows, strict=True)
+    falling = tuple(np.minimum.accumulate(shares).tolist())  # what rises with the load is the draw's
     names = ("busy", "running", "waiting", "spread")
+    per_s = capacity_per_s(shop(experiment.costs.promise), experiment.least)
     return Curve(per_s=per_s, loads=LOADS, in_time=falling, **dict(zip(names, others, strict=True)))
+
+
+def _in_flight(run: Run) -> Floats:
+    """Return the number of requests that the worker has, at each look."""
+    looks = np.arange(0.0, _SPAN_S * 1_000, _LOOK_MS)
+    arrived = np.sort([ending.request.arrival_ms for ending in run.endings])
+    released = np.sort([ending.released_ms for ending in run.endings])
+    found: Floats = (np.searchsorted(arrived, looks, "right") - np.searchsorted(released, looks, "right")).astype(float)
+    return found

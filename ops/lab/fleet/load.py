@@ -6,21 +6,14 @@ recorded. Within a bin the rate varies from tick to tick by the recorded burstin
 customers is kept. Arrivals at a rate are a Poisson process.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from random import Random
 from typing import Final
 
 import numpy as np
-from msgspec import structs
 from numpy.typing import NDArray
 
-from ops.traces.conversations import MEAN_QUESTIONS
-from ops.traces.mixes import Promise, held, shop
-from ops.traces.trace import Request
-
 _MINUTE_S: Final = 60.0
-_THINK_S: Final = 20.0
 _LONG_BIN_S: Final = 300.0
 # The variance of a count divided by its mean. ServeGen has each client's rate r and variation c in each bin; for all
 # clients it is Σ r·c² / Σ r, and this is the median over the bins. Azure's bins of ten seconds already show the bursts.
@@ -46,22 +39,6 @@ class Load:
         """Return the part of the load from `start_ms` on, `span_ms` long."""
         start, end = round(start_ms / self.tick_ms), round((start_ms + span_ms) / self.tick_ms)
         return Load(name=self.name, tick_ms=self.tick_ms, per_s=self.per_s[start:end])
-
-    def requests(self, seed: int, promise: Promise) -> Iterator[tuple[Request, int]]:
-        """Yield each request with its conversation's number. A conversation has `MEAN_QUESTIONS` questions on average,
-        so one in that many begins a conversation. Every other question belongs to a conversation whose last question
-        was within the think time."""
-        random = Random(f"fleet/{self.name}/{seed}")  # noqa: S311 - a load, not a secret
-        draw, recent, number = shop(promise), list[int](), 0
-        for tick, per_s in enumerate(self.per_s.tolist()):
-            at, end = tick * self.tick_ms, (tick + 1) * self.tick_ms
-            recent = recent[-max(1, round(per_s * _THINK_S)) :]
-            while per_s > 0 and (at := at + random.expovariate(per_s / 1_000)) < end:
-                number += 1
-                begins = not recent or random.random() * MEAN_QUESTIONS < 1
-                recent.append(number if begins else random.choice(recent))
-                (request,) = held((draw(random, at),), random)
-                yield structs.replace(request, session=str(recent[-1])), recent[-1]
 
 
 def scaled(

@@ -16,12 +16,12 @@ from ops.traces.recorded import Series
 
 _TITLES: Final = (
     "trace", "cold start", "scaler", "setting", "in time", "worker-hours", "of static", "of clairvoyant",
-    "its answers", "taken back an hour", "saved by ours",
+    "turns an hour", "at ours' answers",
 )  # fmt: skip
 _TERMS: Final = (
     "In time: the share of all requests that the model answered whole within both deadlines. Tuned: the cheapest "
-    "setting of a grid that keeps the goal, or the one that answers most. Its answers: by the clairvoyant's. Taken "
-    "back: growths that a shrink followed. Saved by ours: of that row's worker-hours, at an equal share in time."
+    "setting of a grid that keeps the goal, or the one that answers most. Turns: changes of direction. At ours' "
+    "answers: of clairvoyant, where it is tuned to answer the same share in time as ours does."
 )
 _BINS: Final = 240
 _HOUR_MS: Final = 3_600_000.0
@@ -94,7 +94,6 @@ def _cells(row: Row) -> tuple[Cell, ...]:
         f"{row.worker_hours:,.1f}",
         f"{row.of_static:.1%}",
         f"{row.of_clairvoyant:.1%}",
-        f"{row.answers_of_clairvoyant:.1%}",
-        f"{row.taken_back:.2f}",
-        "–" if row.saved is None else f"{row.saved:+.1%}",
+        f"{row.turns:.2f}",
+        "–" if row.equal is None else f"{row.equal:.1%}",
     )

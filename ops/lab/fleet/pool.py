@@ -74,11 +74,7 @@ class Pool:
         return Machine(name=f"worker-{next(self._numbers)}", started_ms=now_ms, serves_ms=serves_ms)
 
 
-def taken_back(changes: list[tuple[float, int]]) -> list[float]:
-    """Return the times of the shrinks that follow a growth: each takes a growth back."""
-    times, grew = [], False
-    for (_, before), (at, size) in pairwise(changes):
-        if size < before and grew:
-            times.append(at)
-        grew = size > before
-    return times
+def num_turns(changes: list[tuple[float, int]]) -> int:
+    """Return how often the size changed its direction: a shrink after a growth, or a growth after a shrink."""
+    grew = [after > before for (_, before), (_, after) in pairwise(changes) if after != before]
+    return sum(one != other for one, other in pairwise(grew))

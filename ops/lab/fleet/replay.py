@@ -1,22 +1,23 @@
 """Replay recorded series under each scaler and compare the results. Pure, except for the curve's folder."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 from msgspec import Struct
 
-from ops.lab.fleet.contest import BARS, ENTRIES, OURS, SCALERS, Arena, bar
+from ops.lab.fleet.contest import BARS, BELIEFS, ENTRIES, OURS, SCALERS, Arena, bar, ours
 from ops.lab.fleet.curve import Curve
-from ops.lab.fleet.fast import FastSimulator
 from ops.lab.fleet.load import Load, scaled
-from ops.lab.fleet.pool import Pool, taken_back
+from ops.lab.fleet.pool import Pool, num_turns
 from ops.lab.fleet.simulator import FleetSimulator, Played
-from ops.lab.fleet.watch import MINUTE_MS, Watch
+from ops.lab.fleet.watch import Watch
+from ops.scaling.autoscale.expectation import Expectation
 from ops.scaling.autoscale.scaler import Scaler
-from ops.scaling.forecast.models import make
+from ops.scaling.forecast.calendar import Calendar
+from ops.scaling.forecast.demand_forecast import DemandForecast
 from ops.traces.recorded import Series
 from ops.virtual_worker.experiment import Experiment
 
@@ -38,15 +39,13 @@ class Row(Struct, frozen=True, kw_only=True):
         scaler: the scaler's name.
         setting: the value of its knob.
         tuned: the value is the cheapest of a grid that keeps the goal; if no value keeps it, the one that answers most.
-        exact: each request was simulated.
         answered: the share that the model answered in time.
         worker_hours: the cost.
         of_static: its worker-hours divided by those of the static fleet.
         of_clairvoyant: its worker-hours divided by those of the scaler that knows the future.
-        answers_of_clairvoyant: its answers in time divided by those of the scaler that knows the future.
-        taken_back: growths followed by a shrink, per hour; a trace of less than an hour counts as one hour.
-        saved: the share of its worker-hours that ours would save at the same `answered`; None if ours was not tried
-            that far.
+        turns: changes of direction, per hour; a trace of less than an hour counts as one hour.
+        equal: the cost, as `of_clairvoyant`, at which it answers as large a share as ours by the setting for that; None
+            if no setting of its grid does.
     """
 
     trace: str
@@ -54,14 +53,12 @@ class Row(Struct, frozen=True, kw_only=True):
     scaler: str
     setting: str = ""
     tuned: bool = False
-    exact: bool = False
     answered: float
     worker_hours: float
     of_static: float
     of_clairvoyant: float
-    answers_of_clairvoyant: float
-    taken_back: float
-    saved: float | None = None
+    turns: float
+    equal: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,48 +72,43 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class _Scoring:
-    """Compares each run on a trace with the bars' runs, and with our scaler's worker-hours at the same share of
-    answers."""
+    """Compares each run on a trace with the bars' runs."""
 
     trace: str
     cold_start_s: float
-    exact: bool
     load: Load
     bars: Mapping[str, Played]
-    frontier: Sequence[Point]
 
-    def told(self, played: Played, scaler: str, setting: str = "", *, tuned: bool = False) -> Told:
-        hours, clairvoyant = played.worker_hours, self.bars["clairvoyant"]
-        of_ours = _at(self.frontier, played.attainment) if scaler not in {*BARS, OURS} else None
+    def told(
+        self, played: Played, scaler: str, setting: str = "", *, tuned: bool = False, equal_hours: float | None = None
+    ) -> Told:
+        hours, clairvoyant = played.worker_hours, self.bars["clairvoyant"].worker_hours
         row = Row(
             trace=self.trace,
             cold_start_s=self.cold_start_s,
             scaler=scaler,
             setting=setting,
             tuned=tuned,
-            exact=self.exact,
             answered=round(played.attainment, 4),
             worker_hours=round(hours, 2),
             of_static=round(hours / self.bars["static"].worker_hours, 4),
-            of_clairvoyant=round(hours / clairvoyant.worker_hours, 4),
-            answers_of_clairvoyant=round(played.attainment / clairvoyant.attainment, 4),
-            taken_back=round(len(taken_back(played.pool.changes)) / max(self.load.span_ms / _HOUR_MS, 1.0), 2),
-            saved=None if of_ours is None else round(1 - of_ours / hours, 4),
+            of_clairvoyant=round(hours / clairvoyant, 4),
+            turns=round(num_turns(played.pool.changes) / max(self.load.span_ms / _HOUR_MS, 1.0), 2),
+            equal=None if equal_hours is None else round(equal_hours / clairvoyant, 4),
         )
         return Told(row=row, load=self.load, played=played)
 
 
 @dataclass(slots=True, kw_only=True)
 class Replay:
-    """`rows` replays a series under the scalers of these names, with the curve or, if `exact`, request by request."""
+    """`rows` replays a series under the scalers of these names."""
 
     experiment: Experiment
     curve: Curve
     goal: float
     workers: int
-    forecast: str | None
-    exact: bool = False
     names: Sequence[str] = SCALERS
+    beliefs: Sequence[float] = BELIEFS
     hours: float | None = None
     tell: Callable[[int], None] = lambda _: None
     _num: int = field(default=0, init=False)
@@ -140,46 +132,47 @@ class Replay:
         return load.part(min(max(0.0, busiest - half), load.span_ms - 2 * half), 2 * half)
 
     def rows(self, series: Series, cold_start_s: float) -> Iterator[Told]:
-        """Yield the bars' rows, then ours, then each rival's with its default and tuned."""
+        """Yield the bars' rows, then ours by each belief, then each rival's with its default and tuned."""
         load = self.load(series)
         arena = Arena(
             load=load,
             curve=self.curve,
             costs=self.experiment.costs,
+            slots=self.experiment.slots,
             goal=self.goal,
             workers=self.workers,
             cold_start_ms=cold_start_s * 1_000,
         )
         bars = {name: self.play(arena, bar(name, arena)) for name in BARS}
-        frontier = self._frontier(arena, OURS) if len(self.names) > len(BARS) else []
-        scoring = _Scoring(series.name, cold_start_s, self.exact, load, bars, frontier)
+        scoring = _Scoring(series.name, cold_start_s, load, bars)
         for name in self.names:
             if name in BARS:
                 yield scoring.told(bars[name], name)
-                continue
-            entry = ENTRIES[name]
-            default = self.goal if name == OURS else entry.default
-            yield scoring.told(self.play(arena, entry.make(arena, default)), name, f"{entry.knob} {default:g}")
-            if name != OURS and not self.exact:
-                setting, played = self._tuned(arena, name)
-                yield scoring.told(played, name, f"{entry.knob} {setting:g}", tuned=True)
+        reference = self.play(arena, ours(arena))
+        if OURS in self.names:
+            for belief in self.beliefs:
+                played = reference if belief == 1.0 else self.play(arena, ours(arena, belief=belief))
+                yield scoring.told(played, OURS, f"belief x{belief:g}")
+        for name in self.names:
+            if name in ENTRIES:
+                entry, tried = ENTRIES[name], self._tried(arena, name)
+                best = self._best(tried)
+                yield scoring.told(tried[entry.default], name, f"{entry.knob} {entry.default:g}")
+                equal = cost_at(tried.values(), reference.attainment)
+                yield scoring.told(tried[best], name, f"{entry.knob} {best:g}", tuned=True, equal_hours=equal)
 
     def play(self, arena: Arena, scaler: Scaler) -> Played:
         """Simulate a load once. Every fleet but a fixed one begins with the size that its first minutes need."""
         cold_ms = arena.cold_start_ms
         watch = Watch(
-            work_s=1 / self.curve.per_s,
-            forecaster=make(self.forecast) if self.forecast and scaler.name == OURS else None,
-            steps=max(1, round(cold_ms / MINUTE_MS)),
+            work_ms=1_000 / self.curve.per_s,
+            expectation=Expectation(DemandForecast(), Calendar()) if scaler.name == OURS else None,
+            cold_start_ms=cold_ms,
         )
         pool = Pool.warm(self.workers if scaler.name == "static" else self._first_size(arena.load), cold_ms)
         self._num += 1
         self.tell(self._num)
-        if self.exact:
-            return FleetSimulator(
-                load=arena.load, scaler=scaler, pool=pool, watch=watch, experiment=self.experiment
-            ).run()
-        return FastSimulator(
+        return FleetSimulator(
             load=arena.load, scaler=scaler, pool=pool, watch=watch, curve=self.curve, seed=self.experiment.seed
         ).run()
 
@@ -188,24 +181,26 @@ class Replay:
         first = load.per_s[: max(1, round(_FIRST_MS / load.tick_ms))]
         return max(1, math.ceil(float(first.mean()) / self.curve.per_s / self.curve.carries(self.goal)))
 
-    def _tuned(self, arena: Arena, name: str) -> tuple[float, Played]:
+    def _tried(self, arena: Arena, name: str) -> dict[float, Played]:
         entry = ENTRIES[name]
-        tried = [(setting, self.play(arena, entry.make(arena, setting))) for setting in (entry.default, *entry.grid)]
-        kept = [each for each in tried if each[1].attainment >= self.goal]
+        return {value: self.play(arena, entry.make(arena, value)) for value in sorted({entry.default, *entry.grid})}
+
+    def _best(self, tried: Mapping[float, Played]) -> float:
+        """Return the cheapest setting that keeps the goal; if none does, the one that answers most."""
+        kept = [value for value, played in tried.items() if played.attainment >= self.goal]
         if kept:
-            return min(kept, key=lambda each: each[1].worker_hours)
-        return max(tried, key=lambda each: each[1].attainment)
-
-    def _frontier(self, arena: Arena, name: str) -> list[Point]:
-        """Return a scaler's worker-hours and share of answers for each value of its grid."""
-        if self.exact:
-            return []
-        entry = ENTRIES[name]
-        played = [self.play(arena, entry.make(arena, setting)) for setting in sorted({self.goal, *entry.grid})]
-        return sorted((each.attainment, each.worker_hours) for each in played)
+            return min(kept, key=lambda value: tried[value].worker_hours)
+        return max(tried, key=lambda value: tried[value].attainment)
 
 
-def _at(frontier: Sequence[Point], answered: float) -> float | None:
-    if not frontier or not frontier[0][0] <= answered <= frontier[-1][0]:
+def cost_at(runs: Iterable[Played], answered: float) -> float | None:
+    """Return the worker-hours at which a scaler answers this share, between those of its runs that no other run beats
+    in both; None if they do not reach it, or all answer more."""
+    found: list[Point] = []
+    for run in sorted(runs, key=lambda run: (-run.attainment, run.worker_hours)):
+        if not found or run.worker_hours < found[-1][1]:
+            found.append((run.attainment, run.worker_hours))
+    shares, hours = zip(*reversed(found), strict=True)
+    if not shares[0] <= answered <= shares[-1]:
         return None
-    return float(np.interp(answered, [share for share, _ in frontier], [hours for _, hours in frontier]))
+    return float(np.interp(answered, shares, hours))

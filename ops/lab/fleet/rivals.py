@@ -1,10 +1,12 @@
 """The scalers that ours is compared with, each with its documented defaults. Pure.
 
 Each sees what it would see of the product: KEDA the records that no worker has committed, a HorizontalPodAutoscaler the
-workers' utilisation, Dynamo's planner the requests that run and wait at them.
+workers' utilisation, Knative, llm-d and Dynamo the requests that run and wait at the workers. All workers count as
+equal.
 """
 
 import math
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -13,6 +15,14 @@ from ops.lab.fleet.hpa import SYNC_MS, Behaviour, of_average, of_utilisation
 from ops.scaling.autoscale.scaler import Seen, Wanted
 
 _SENSITIVITY: Final = 0.8
+_STABLE_MS: Final = 60_000.0
+_PANIC_MS: Final = 6_000.0
+_PANIC_THRESHOLD: Final = 2.0
+_SHRINK_RATE: Final = 2.0
+_PEAK_MS: Final = 60_000.0
+_QUEUE_THRESHOLD: Final = 5.0
+_QUEUE_TRIGGER: Final = 3.0
+_KV_TRIGGER: Final = 0.1
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,6 +69,73 @@ class HpaOnBusy:
         desired = of_utilisation(seen.busy, self.target, ready=ready, loading=seen.loading)
         size = self.behaviour.follow(desired, ready + seen.loading, seen.now_unix_ms)
         return Wanted(workers=size, reason=f"{seen.busy:.0%} busy, {self.target:.0%} asked for: {desired}")
+
+
+@dataclass(slots=True, kw_only=True)
+class KnativeOnConcurrency:
+    """Knative's autoscaler, which KServe uses by default: a worker for each `target` requests in flight, in the mean of
+    a minute. While the mean of 6 s asks for twice the ready workers it is in panic: the larger of the two counts, and
+    nothing shrinks until a minute after. (`pkg/autoscaler/scaling/autoscaler.go`; at most halved in one decision.)"""
+
+    target: float
+    least: int
+    most: int
+    name: str = "knative"
+    every_ms: float = 2_000.0
+    _flights: deque[tuple[float, float]] = field(default_factory=deque)
+    _panic_ms: float | None = None
+    _most_in_panic: int = 0
+
+    def decide(self, seen: Seen) -> Wanted:
+        now, ready = seen.now_unix_ms, max(seen.found or 0, 1)
+        self._flights.append((now, seen.lag))
+        while self._flights[0][0] <= now - _STABLE_MS:
+            self._flights.popleft()
+        lately = [lag for at, lag in self._flights if at > now - _PANIC_MS]
+        stable = sum(lag for _, lag in self._flights) / len(self._flights)
+        desired = max(math.ceil(stable / self.target), math.floor(ready / _SHRINK_RATE))
+        burst = math.ceil(sum(lately) / len(lately) / self.target)
+        if burst / ready >= _PANIC_THRESHOLD:
+            self._panic_ms = now
+        elif self._panic_ms is not None and now > self._panic_ms + _STABLE_MS:
+            self._panic_ms, self._most_in_panic = None, 0
+        if self._panic_ms is not None:
+            desired = self._most_in_panic = max(desired, burst, self._most_in_panic)
+        size = min(max(desired, self.least), self.most)
+        return Wanted(workers=size, reason=f"{stable:.1f} in flight, {self.target:g} a worker: {desired}")
+
+
+@dataclass(slots=True, kw_only=True)
+class SaturationOfLlmd:
+    """llm-d's Workload Variant Autoscaler by saturation, followed by a HorizontalPodAutoscaler (its first, percentage
+    analyzer). Peaks of the last minute count. One worker more if the spare KV below `threshold` is less than 0.1 or the
+    spare queue below 5 less than 3; one less if N-1 workers would leave more than that. Nothing while a worker loads.
+    The slots in use are the KV cache in use here."""
+
+    behaviour: Behaviour
+    slots: int
+    threshold: float = 0.8
+    name: str = "llm-d"
+    every_ms: float = 30_000.0
+    _peaks: deque[tuple[float, float, float]] = field(default_factory=deque)
+
+    def decide(self, seen: Seen) -> Wanted:
+        found, now = max(seen.found or 0, 1), seen.now_unix_ms
+        self._peaks.append((now, (seen.lag - seen.waiting) / found / self.slots, seen.waiting / found))
+        while self._peaks[0][0] < now - _PEAK_MS:
+            self._peaks.popleft()
+        used, queue = (max(values) for values in list(zip(*self._peaks, strict=True))[1:])
+        size = found + seen.loading
+        if not seen.loading:
+            if self._is_short(used, queue):
+                size += 1
+            elif found > 1 and not self._is_short(used * found / (found - 1), queue * found / (found - 1)):
+                size -= 1
+        size = self.behaviour.follow(size, found + seen.loading, now)
+        return Wanted(workers=size, reason=f"{used:.0%} of the KV cache used, {queue:.1f} wait at each")
+
+    def _is_short(self, used: float, queue: float) -> bool:
+        return self.threshold - used < _KV_TRIGGER or _QUEUE_THRESHOLD - queue < _QUEUE_TRIGGER
 
 
 class Latencies(Protocol):

@@ -1,13 +1,13 @@
-"""Measure what a fleet's scaler sees: sums over the last minute, and a forecast of each minute. Pure."""
+"""Measure what a fleet's scaler sees, as the autoscaler computes it from its gateways' counts. Pure."""
 
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from ops.scaling.autoscale.scaler import BURST_MS, Seen, asked_lately
-from ops.scaling.forecast.forecaster import Forecaster
+from ops.scaling.autoscale.counts import MINUTE_MS, Counts, Sample, asked_work
+from ops.scaling.autoscale.expectation import Expectation
+from ops.scaling.autoscale.scaler import Seen
 
-MINUTE_MS: Final = 60_000.0
 _BUSY_MS: Final = 15_000.0  # as often as a metrics server asks
 
 
@@ -27,65 +27,36 @@ class Workers:
 
 @dataclass(slots=True, kw_only=True)
 class Watch:
-    """Computes a fleet's `Seen`. `work_s` is the machine time of a request. `forecaster` gets each minute's mean, and
-    returns the bound that is kept with `quantile` probability, `steps` minutes ahead."""
+    """Computes a fleet's `Seen`. `work_ms` is the machine time of a request, and `cold_start_ms` how far ahead
+    `expectation` looks."""
 
-    work_s: float
-    forecaster: Forecaster | None = None
-    steps: int = 1
-    quantile: float = 0.9
-    expected: float | None = None
-    _asked: deque[tuple[float, float, float]] = field(default_factory=deque)  # (time, requests, of them in time)
-    _sum: float = 0.0
-    _in_time: float = 0.0
+    work_ms: float
+    expectation: Expectation | None = None
+    cold_start_ms: float = 0.0
+    _counts: Counts = field(default_factory=lambda: Counts(deque([Sample(0.0)]), whole=False))
     _busy: deque[tuple[float, float, float]] = field(default_factory=deque)
-    _minute: int = 0
 
     def see(self, now_ms: float, requests: float, workers: Workers) -> Seen:
         """Add the arrivals and the workers' results since the last moment; return what the scaler sees now."""
-        elapsed_ms = now_ms - (self._asked[-1][0] if self._asked else 0.0)
-        self._asked.append((now_ms, requests, workers.in_time))
-        self._sum += requests
-        self._in_time += workers.in_time
-        while self._asked[0][0] <= now_ms - MINUTE_MS:
-            _, old, old_in_time = self._asked.popleft()
-            self._sum -= old
-            self._in_time -= old_in_time
-        self._busy.append((now_ms, workers.busy_ms, workers.serving * elapsed_ms))
+        last = self._counts.samples[-1]
+        came, in_time = last.requests + requests, last.in_time + workers.in_time
+        self._counts.add(Sample(now_ms, came * self.work_ms, came, came, in_time))
+        self._busy.append((now_ms, workers.busy_ms, workers.serving * (now_ms - last.unix_ms)))
         while self._busy[0][0] <= now_ms - _BUSY_MS and len(self._busy) > 1:
             self._busy.popleft()
-        minute = self._sum * 1_000 / min(MINUTE_MS, max(now_ms, 1.0))
-        self._forecast(now_ms, minute * self.work_s)
+        asked, minute = asked_work([self._counts]), self._counts.rates(MINUTE_MS)
+        if self.expectation is not None:
+            self.expectation.end_minute(now_ms, asked, self.cold_start_ms)
         time_ms = sum(ms for _, _, ms in self._busy)
         return Seen(
             now_unix_ms=now_ms,
-            asked=asked_lately(minute, *self._burst(now_ms)) * self.work_s,
-            expected=self.expected,
+            asked=asked,
+            expected=None if self.expectation is None else self.expectation.expected,
             found=workers.serving,
             loading=workers.loading,
             busy=sum(ms for _, ms, _ in self._busy) / time_ms if time_ms else 0.0,
             lag=round(workers.running + workers.waiting),
             waiting=round(workers.waiting),
-            judged=round(self._sum),
-            in_time=round(self._in_time),
+            judged=round(minute.judged * MINUTE_MS / 1_000),
+            in_time=round(minute.in_time * MINUTE_MS / 1_000),
         )
-
-    def _burst(self, now_ms: float) -> tuple[float, float]:
-        """Return the rate of requests in the last seconds, and their number."""
-        requests, at = 0.0, 0.0
-        for at, came, _ in reversed(self._asked):
-            if at <= now_ms - BURST_MS:
-                break
-            requests += came
-        else:
-            at = 0.0
-        since_ms = now_ms - at
-        return requests * 1_000 / since_ms if since_ms else 0.0, requests
-
-    def _forecast(self, now_ms: float, asked: float) -> None:
-        minute = int(now_ms // MINUTE_MS)
-        if self.forecaster is None or minute == self._minute:
-            return
-        self._minute = minute
-        self.forecaster.observe(asked)
-        self.expected = self.forecaster.upper(self.steps, self.quantile)

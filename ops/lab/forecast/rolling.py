@@ -1,5 +1,5 @@
-"""Compare forecasts with the recorded values: each bin is forecast from the bins before it alone, and
-the last six of fourteen parts are judged. Pure."""
+"""Compare forecasts with the values that came: each bin is forecast from those before it alone, and the last six of
+fourteen parts are judged. Pure."""
 
 from collections.abc import Callable, Sequence
 from math import nan
@@ -8,28 +8,32 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
+from ops.scaling.forecast.demand_forecast import Forecast
 from ops.scaling.forecast.features import Vector
-from ops.scaling.forecast.forecaster import Forecaster
-from ops.scaling.forecast.models import make
 from ops.traces.recorded import Series
 from shared.errors import SettingsError
 
+HORIZONS_MIN: Final = (10.0, 20.0)
 _LEARNED: Final = 8 / 14
 _MOST_HEADROOM: Final = 1_000.0
 _LEAST: Final = 1e-6
-_DAY_S: Final = 86_400.0
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """A model on a trace, `horizon_min` ahead. `wape`: Σ|y - expected| / Σy. `coverage`: the share of the bins below
-    their bound. `over`: Σ(bound - y)⁺ / Σy, what it costs; `under`: Σ(y - bound)⁺ / Σy, what it leaves unserved, and
-    `of_persistence` as a share of what the last value leaves with the flat headroom that costs as much. `fit_s`:
-    processor time of learning and forecasting the whole trace."""
+    """The forecast of a trace, so many minutes ahead.
+
+    Attributes:
+        trace: the trace's name.
+        horizon_min: how far ahead.
+        coverage: the share of the bins below their bound.
+        over: Σ(bound - y)⁺ / Σy, what it costs.
+        under: Σ(y - bound)⁺ / Σy, what it leaves unserved.
+        of_persistence: `under` divided by what the last value leaves with the flat headroom that costs as much.
+        fit_s: processor time of learning and forecasting the whole trace.
+    """
 
     trace: str
-    model: str
     horizon_min: float
-    wape: float
     coverage: float
     over: float
     under: float
@@ -37,37 +41,30 @@ class Row(Struct, frozen=True, kw_only=True):
     fit_s: float
 
 
-def usual_horizons_min(series: Series) -> tuple[float, float]:
-    """Return 10 and 20 minutes; less for a series of less than a day."""
-    return (10.0, 20.0) if len(series.values) * series.bin_s >= _DAY_S else (1.0, 2.0)
-
-
 def rows_of(
-    series: Series, forecaster: Forecaster, horizons_min: Sequence[float], quantile: float, clock: Callable[[], float]
+    series: Series, forecast: Forecast, horizons_min: Sequence[float], quantile: float, clock: Callable[[], float]
 ) -> list[Row]:
-    """Forecast each bin of the series. Raises `SettingsError` where a horizon is no whole number of its bins, or it is
-    too short."""
+    """Forecast each bin of the series. Raises `SettingsError` if a horizon is no whole number of its bins, or it is too
+    short."""
     steps = [_steps(series, horizon) for horizon in horizons_min]
     values = np.array([nan if value is None else value for value in series.values])
     begun = clock()
-    promises = _promised(forecaster, values, steps, quantile)
+    bounds = _bounds(forecast, values, steps, quantile)
     fit_s = clock() - begun
     rows = []
-    for horizon, promise, flat in zip(horizons_min, promises, _promised(make("last"), values, steps, 0.5), strict=True):
-        known = ~np.isnan(values + promise.sum(axis=1) + flat.sum(axis=1))
-        judged = known & (np.arange(len(values)) >= len(values) * _LEARNED)
-        y, (bound, expected), persistent = values[judged], promise[judged].T, flat[judged, 1]
+    for horizon, ahead, bound in zip(horizons_min, steps, bounds, strict=True):
+        last = _last_known(values, ahead)
+        judged = ~np.isnan(values + bound + last) & (np.arange(len(values)) >= len(values) * _LEARNED)
+        y, upper = values[judged], bound[judged]
         if not y.sum() > 0.0:
             raise SettingsError(f"--trace {series.name}: nothing to judge {horizon:g} minutes ahead; record for longer")
-        over, under = _missed(bound, y)
-        of_flat = _under_at(persistent, y, over)
+        over, under = _missed(upper, y)
+        of_flat = _under_at(last[judged], y, over)
         rows.append(
             Row(
                 trace=series.name,
-                model=forecaster.name,
                 horizon_min=horizon,
-                wape=float(np.abs(y - expected).sum() / y.sum()),
-                coverage=float((y <= bound).mean()),
+                coverage=float((y <= upper).mean()),
                 over=over,
                 under=under,
                 of_persistence=under / of_flat if of_flat > 0.0 else None,
@@ -77,14 +74,23 @@ def rows_of(
     return rows
 
 
-def _promised(forecaster: Forecaster, values: Vector, steps: Sequence[int], quantile: float) -> list[Vector]:
-    """Return for each distance the bound and the expected value of each bin, as forecast that many bins before."""
-    said = [np.full((len(values) + ahead, 2), nan) for ahead in steps]
+def _bounds(forecast: Forecast, values: Vector, steps: Sequence[int], quantile: float) -> list[Vector]:
+    """Return for each distance the bound of each bin, as it was forecast so many bins before."""
+    bounds = [np.full(len(values) + ahead, nan) for ahead in steps]
     for number, value in enumerate(values):
-        forecaster.observe(float(value))
-        for ahead, of_bin in zip(steps, said, strict=True):
-            of_bin[number + ahead] = forecaster.upper(ahead, quantile), forecaster.expected(ahead)
-    return [of_bin[: len(values)] for of_bin in said]
+        forecast.observe(float(value))
+        for ahead, of_bin in zip(steps, bounds, strict=True):
+            of_bin[number + ahead] = forecast.upper(ahead, quantile)
+    return [of_bin[: len(values)] for of_bin in bounds]
+
+
+def _last_known(values: Vector, ahead: int) -> Vector:
+    """Return for each bin the last recorded value of `ahead` bins before: persistence, the usual bar of a forecast."""
+    found, last = np.full(len(values), nan), nan
+    for number, value in enumerate(values[: len(values) - ahead]):
+        last = last if np.isnan(value) else value
+        found[number + ahead] = last
+    return found
 
 
 def _steps(series: Series, horizon_min: float) -> int:

@@ -15,7 +15,8 @@ import msgspec
 from ops.operate.leader import Leadership
 from ops.scaling.autoscale.basis import Basis
 from ops.scaling.autoscale.capacity import Capacity
-from ops.scaling.autoscale.evidence import MINUTE_MS, Evidence
+from ops.scaling.autoscale.counts import MINUTE_MS
+from ops.scaling.autoscale.evidence import Evidence
 from ops.scaling.autoscale.expectation import Expectation
 from ops.scaling.autoscale.hands import Hands
 from ops.scaling.autoscale.policy import DemandScaler, Past, Sizing

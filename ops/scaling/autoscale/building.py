@@ -17,7 +17,7 @@ from ops.scaling.autoscale.local_workers import LocalWorkers, start_worker
 from ops.scaling.autoscale.options import RunOptions
 from ops.scaling.autoscale.policy import Sizing
 from ops.scaling.forecast.calendar import Calendar
-from ops.scaling.forecast.models import DEFAULT, make
+from ops.scaling.forecast.demand_forecast import DemandForecast
 from ops.traces.costs import CPU, read_costs
 from shared.kafka import PartitionReader, Producer
 from shared.settings import Settings
@@ -27,7 +27,7 @@ _CLIENT: Final = "replyline-autoscale"
 
 
 def build(settings: Settings, options: RunOptions) -> Autoscaler:
-    """Return the autoscaler of one pool. Raises `SettingsError` for a calendar, costs or model that cannot be used."""
+    """Return the autoscaler of one pool. Raises `SettingsError` for a calendar or costs that cannot be used."""
     kafka, topics = settings.kafka, settings.kafka.topics
     buckets = tuple(bucket for bucket in BUCKETS if bucket in options.buckets.split(","))
     pool = Pool(name=options.pool, lane=options.lane, buckets=buckets)
@@ -37,7 +37,7 @@ def build(settings: Settings, options: RunOptions) -> Autoscaler:
     return Autoscaler(
         kafka=kafka,
         evidence=Evidence(pool),
-        expectation=Expectation(make(options.forecast or DEFAULT), calendar),
+        expectation=Expectation(DemandForecast(), calendar),
         sizing=Sizing(
             carries=0.0,
             attainment=options.attainment,

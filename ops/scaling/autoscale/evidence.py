@@ -3,19 +3,19 @@
 from collections import deque
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec import Struct
 
 from ops.scaling.autoscale.basis import Basis
-from ops.scaling.autoscale.scaler import BURST_MS, Seen, asked_lately
+from ops.scaling.autoscale.counts import MINUTE_MS, Counts, Sample, asked_work
+from ops.scaling.autoscale.scaler import Seen
 from shared.wire.lanes import CHAMPION, Lane
 from shared.wire.messages import Bucket
 from shared.wire.reports import WorkerReport
 from shared.wire.scaling import BucketDemand, DemandReport
 from shared.wire.topics import BUCKETS
 
-MINUTE_MS: Final = 60_000.0
 _LEAST_MS: Final = 10_000.0  # a gateway's rate counts after reports of this length
 _DEMAND_SILENT_MS: Final = 5_000.0
 _WORKER_SILENT_MS: Final = 3_000.0  # as for gateways
@@ -39,34 +39,14 @@ class Pool(Struct, frozen=True, kw_only=True):
         return self.shares(report) and report.pool in {"", self.name}
 
 
-class _Sample(NamedTuple):
-    unix_ms: float
-    work_ms: float = 0.0
-    requests: float = 0
-    judged: float = 0
-    in_time: float = 0
-
-    def since(self, before: "_Sample", least_ms: float) -> "_Sample":
-        """Return the differences from an earlier sample, a second."""
-        span_s = max(self.unix_ms - before.unix_ms, least_ms) / 1_000
-        return _Sample(self.unix_ms, *((now - then) / span_s for now, then in zip(self[1:], before[1:], strict=True)))
-
-
 @dataclass(slots=True)
 class _Gateway:
-    """A gateway by its counts: `samples` are those at moments of its clock since it was heard or began."""
+    """A gateway by its counts, since it was heard or began."""
 
     since_unix_ms: int
     asked: dict[Bucket, BucketDemand]
     heard_unix_ms: float
-    samples: deque[_Sample]
-    born_here: bool
-
-    def rates(self, window_ms: float) -> _Sample:
-        """Return what was counted a second in the last `window_ms`."""
-        last = self.samples[-1]
-        before = next((each for each in reversed(self.samples) if each.unix_ms <= last.unix_ms - window_ms), None)
-        return last.since(before or self.samples[0], window_ms if self.born_here else 1.0)
+    counts: Counts
 
 
 @dataclass(slots=True)
@@ -98,10 +78,10 @@ class Evidence:
         known = self._gateways.get(gateway_id)
         if known is None or known.since_unix_ms != report.since_unix_ms:
             born = known is not None or report.unix_ms - report.since_unix_ms <= MINUTE_MS
-            first = _Sample(float(report.since_unix_ms if born else report.unix_ms))
-            known = _Gateway(report.since_unix_ms, {} if born else asked, now, deque([first]), born)
+            first = Sample(float(report.since_unix_ms if born else report.unix_ms))
+            known = _Gateway(report.since_unix_ms, {} if born else asked, now, Counts(deque([first]), born))
             self._gateways[gateway_id] = known
-        _, work_ms, requests, judged, in_time = known.samples[-1]
+        _, work_ms, requests, judged, in_time = known.counts.samples[-1]
         for bucket, each in asked.items():
             last = known.asked.get(bucket, BucketDemand())
             work_ms += self._work_ms(bucket, each.requests - last.requests, each.work_ms - last.work_ms)
@@ -109,9 +89,7 @@ class Evidence:
             judged += each.judged - last.judged
             in_time += each.in_time - last.in_time
         known.asked, known.heard_unix_ms = asked, now
-        known.samples.append(_Sample(float(report.unix_ms), work_ms, requests, judged, in_time))
-        while known.samples[1].unix_ms <= report.unix_ms - MINUTE_MS:
-            known.samples.popleft()
+        known.counts.add(Sample(float(report.unix_ms), work_ms, requests, judged, in_time))
 
     def hear_worker(self, worker_id: str, report: WorkerReport | None, now: float) -> None:
         """Take in a worker's report; None: it leaves."""
@@ -154,12 +132,12 @@ class Evidence:
         self._expire_awaited(now)
         live = self.workers(now)
         self._price(live)
-        fresh = [each for each in self._gateways.values() if now - each.heard_unix_ms <= _DEMAND_SILENT_MS]
-        known = [each for each in fresh if each.born_here or each.samples[-1][0] - each.samples[0][0] >= _LEAST_MS]
+        fresh = [each.counts for each in self._gateways.values() if now - each.heard_unix_ms <= _DEMAND_SILENT_MS]
+        known = [each for each in fresh if each.whole or each.samples[-1][0] - each.samples[0][0] >= _LEAST_MS]
         minute, share = [each.rates(MINUTE_MS) for each in known], self._share_of_demand(len(live))
         return Seen(
             now_unix_ms=now,
-            asked=_asked(known) * share if known else None,
+            asked=asked_work(known) * share if known else None,
             expected=expected,
             found=len(live) if live or self._hears_of_nobody(now) else None,
             loading=len(self._awaited) if loading is None else loading,
@@ -205,11 +183,3 @@ class Evidence:
     def _work_ms(self, bucket: Bucket, requests: int, work_ms: float) -> float:
         """Return the work of requests; a gateway that has never known a worker has no price for them."""
         return work_ms if work_ms > 0.0 else requests * self.service_ms.get(bucket, 0.0)
-
-
-def _asked(gateways: list[_Gateway]) -> float:
-    """Return the work a second that these gateways are asked."""
-    minute = sum(each.rates(MINUTE_MS).work_ms for each in gateways) / 1_000
-    lately = [each.rates(BURST_MS) for each in gateways]
-    requests = sum(each.requests for each in lately) * BURST_MS / 1_000
-    return asked_lately(minute, sum(each.work_ms for each in lately) / 1_000, requests)

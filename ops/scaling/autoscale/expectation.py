@@ -1,5 +1,8 @@
 """Expect what will be asked when a worker that starts now serves: by the minutes before, and the operator's calendar.
-Pure."""
+Pure.
+
+The minutes before are used only if workers take long to start. For a shorter cold start the demand of the last minute
+says as much as a forecast."""
 
 import math
 from collections.abc import Iterable
@@ -7,11 +10,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from ops.scaling.forecast.calendar import Calendar
-from ops.scaling.forecast.forecaster import Forecaster
+from ops.scaling.forecast.demand_forecast import Forecast
 from shared.wire.scaling import ScalingRecord
 
 MINUTE_MS: Final = 60_000
 _QUANTILE: Final = 0.9
+FORECAST_FROM_MS: Final = 300_000.0
 _LONGEST_GAP: Final = 7 * 24 * 60
 
 
@@ -19,11 +23,12 @@ _LONGEST_GAP: Final = 7 * 24 * 60
 class Expectation:
     """`expected` is the work a second that is exceeded in one of ten cases; None before the first minute."""
 
-    forecaster: Forecaster
+    forecast: Forecast
     calendar: Calendar
     expected: float | None = None
     minute: int | None = None
     """The last one that has ended."""
+    _asked: float = math.nan
 
     def replay(self, records: Iterable[ScalingRecord], horizon_ms: float) -> None:
         """Learn the minutes of a pool's records, oldest first, and what was expected before a promotion began."""
@@ -49,13 +54,15 @@ class Expectation:
             if minute <= self.minute:
                 return False
             for _ in range(min(minute - self.minute - 1, _LONGEST_GAP)):
-                self.forecaster.observe(math.nan)
+                self.forecast.observe(math.nan)
         self.minute = minute
-        self.forecaster.observe(math.nan if asked is None else asked)
+        self._asked = math.nan if asked is None else asked
+        self.forecast.observe(self._asked)
         return True
 
     def _look(self, now_unix_ms: float, horizon_ms: float) -> None:
-        upper = self.forecaster.upper(max(1, math.ceil(horizon_ms / MINUTE_MS)), _QUANTILE)
-        planned = self.calendar.at_least(now_unix_ms, horizon_ms, upper)
+        steps = math.ceil(horizon_ms / MINUTE_MS)
+        upper = self.forecast.upper(steps, _QUANTILE) if horizon_ms >= FORECAST_FROM_MS else math.nan
+        planned = self.calendar.at_least(now_unix_ms, horizon_ms, self._asked if math.isnan(upper) else upper)
         known = planned if math.isnan(upper) else max(upper, planned)
         self.expected = known if known > 0.0 or not math.isnan(upper) else None

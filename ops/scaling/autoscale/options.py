@@ -39,7 +39,6 @@ class RunOptions(Struct, frozen=True, kw_only=True):
         float | None,
         typer.Option(min=0.01, max=1.0, help="share of a second that a worker may be asked, in place of --costs"),
     ] = None
-    forecast: Annotated[str, typer.Option(help="the model, as of replyline forecast")] = ""
     calendar: Annotated[Path | None, typer.Option(metavar="FILE", help="the promotions that you know of")] = None
     local: Annotated[bool, typer.Option("--local", help="start and end the workers on this machine")] = False
     deletion_cost: Annotated[

@@ -1,9 +1,8 @@
 """The interface of every way to size a pool: its input and output, the same for ours and the simulator's others.
 Pure."""
 
-import math
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,16 +42,6 @@ class Wanted:
 
     workers: int
     reason: str
-
-
-BURST_MS: Final = 10_000.0
-
-
-def asked_lately(minute: float, burst: float, requests: float) -> float:
-    """Return the work a second that is asked: the mean of the last minute, or that of the last `BURST_MS` where it is
-    more, also less what chance makes of so few `requests`."""
-    sure = 1.0 - 2.0 / math.sqrt(requests) if requests > 0 else 0.0
-    return max(minute, sure * burst)
 
 
 class Scaler(Protocol):

@@ -12,20 +12,17 @@ from typing import Final
 
 _WINDOW: Final = 288
 _FEWEST: Final = 20
-_HEADROOM: Final = 0.3  # covers 0.86 to 0.97 of the bins of the recorded series
 _STEP: Final = 0.01  # of the level, a bin
-_OF_EXPECTED: Final = (
-    0.25  # with the usual value, the unit of a residual. In shares of what was expected alone, a burst
-)
-# out of nearly nothing would later be feared a hundred times as large
+# The unit of a residual is the usual value and this share of the expected one. In shares of the expected value alone, a
+# burst out of nearly nothing would later raise the bound a hundredfold.
+_OF_EXPECTED: Final = 0.25
 
 
 class UpperBound:
     """The bound of one quantile, a fixed number of `steps` ahead. `promise` once a bin, after `settle`. While few
-    residuals are known it is `headroom`, a share, above what is expected."""
+    residuals are known it is the expected value."""
 
-    def __init__(self, steps: int, quantile: float, *, headroom: float = _HEADROOM) -> None:
-        self._headroom = headroom
+    def __init__(self, steps: int, quantile: float) -> None:
         self._miss = self._level = 1.0 - quantile
         self._promised: deque[tuple[float, float, float]] = deque(maxlen=steps)
         self._residuals: deque[float] = deque()
@@ -56,7 +53,7 @@ class UpperBound:
     def promise(self, expected: float) -> None:
         """Take what is `expected` of the bin `steps` after the one that was settled last."""
         unit = self._usual + _OF_EXPECTED * expected
-        above = self._headroom * expected if len(self._ordered) < _FEWEST else self._residual() * unit
+        above = 0.0 if len(self._ordered) < _FEWEST else self._residual() * unit
         self.upper = max(expected + above, 0.0)
         self._promised.append((expected, unit, self.upper))
 

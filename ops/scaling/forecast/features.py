@@ -2,7 +2,6 @@
 Pure."""
 
 from collections import deque
-from collections.abc import Sequence
 from math import isnan, pi
 from typing import Final
 
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 Vector = NDArray[np.float64]
 
 KEPT: Final = 4_320  # bins: 30 days of ten minutes, 3 days of one
-LAGS: Final = (1, 2, 3, 6, 12)
+_LAGS: Final = np.array([1, 2, 3, 6, 12])
 _HIGHEST_OF: Final = (3, 6, 18, 36)
 _MEAN_OF: Final = (6, 18, 72, 144)
 _CHANGES_OF: Final = (6, 24, 144)
@@ -23,9 +22,8 @@ _FLOOR: Final = 0.02  # of the usual value is added before the logarithm: zeros 
 class Past:
     """The values so far, and the rows that regressions are fitted to: one a bin, of what was known at its end."""
 
-    def __init__(self, bin_s: float, lags: Sequence[int] = LAGS) -> None:
+    def __init__(self, bin_s: float) -> None:
         self._bin_s = bin_s
-        self._lags = np.array(lags)
         self._held: deque[float] = deque(maxlen=_WINDOW)
         self._sum = 0.0
         self._num_values = 0
@@ -69,7 +67,7 @@ class Past:
         logs = np.log(np.array(self._held) + floor)[::-1]
         logs -= logs[0]
         changes = np.abs(np.diff(logs)) if len(logs) > 1 else np.zeros(1)
-        lags = logs[np.minimum(self._lags, len(logs) - 1)]
+        lags = logs[np.minimum(_LAGS, len(logs) - 1)]
         highest = [logs[:width].max() for width in _HIGHEST_OF]
         means = [logs[:width].mean() for width in _MEAN_OF]
         moved = [changes[:width].mean() for width in _CHANGES_OF]

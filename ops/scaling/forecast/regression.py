@@ -1,4 +1,4 @@
-"""Linear regression of a mean, by ridge, and of a quantile. Pure.
+"""Linear regression of a quantile, with a ridge penalty. Pure.
 
 The quantile's loss is smoothed by a logistic kernel, so that Newton's method finds the minimum in a few steps
 (convolution smoothing: He, Pan, Tan and Zhou, "Smoothed quantile regression with large-scale inference", Journal of
@@ -12,20 +12,12 @@ import numpy as np
 from ops.scaling.forecast.features import Vector
 
 Predict = Callable[[Vector], float]
-Fit = Callable[[Vector, Vector], Predict]
 
 _RIDGE: Final = 0.01  # for each row, of weights in standard deviations
 _BANDWIDTH: Final = 0.1  # in standard deviations of the target
 _MOST_STEPS: Final = 30
 _SHORTEST_STEP: Final = 1e-3
 _CONSTANT: Final = 1e-9  # a column's deviation below which it says nothing
-
-
-def fit_mean(rows: Vector, targets: Vector) -> Predict:
-    """Fit the mean; the first column of `rows` is 1."""
-    scaled, mean, scale = _scaled(rows)
-    weights = np.linalg.solve(scaled.T @ scaled + _penalty(rows), scaled.T @ targets)
-    return lambda row: float((row - mean) / scale @ weights)
 
 
 def fit_quantile(rows: Vector, targets: Vector, quantile: float) -> Predict:

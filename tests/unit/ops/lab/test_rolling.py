@@ -7,10 +7,8 @@ import pytest
 
 from ops.lab.forecast.commands import ForecastOptions, forecast
 from ops.lab.forecast.rolling import Row, rows_of
-from ops.lab.forecast.table import beats
-from ops.scaling.forecast.forecaster import Forecaster
-from ops.scaling.forecast.models import make
-from ops.traces.recorded import NAMES, Series, read_series
+from ops.scaling.forecast.demand_forecast import Forecast
+from ops.traces.recorded import LONG_ENOUGH, NAMES, Series, read_series
 from shared.errors import SettingsError
 
 RAMP = Series(name="ramp", bin_s=600, values=tuple(float(value) for value in range(100, 240)))
@@ -19,22 +17,17 @@ RAMP = Series(name="ramp", bin_s=600, values=tuple(float(value) for value in ran
 class Headroom:
     """Expects the last value, and a fixed share more at most."""
 
-    name = "headroom"
-
     def __init__(self, share: float) -> None:
         self.share = share
 
     def observe(self, value: float) -> None:
         self.last = value
 
-    def expected(self, steps: int) -> float:
-        return self.last
-
     def upper(self, steps: int, quantile: float) -> float:
         return self.last * (1 + self.share)
 
 
-def row(forecaster: Forecaster, series: Series = RAMP, horizon_min: float = 10) -> Row:
+def row(forecaster: Forecast, series: Series = RAMP, horizon_min: float = 10) -> Row:
     (found,) = rows_of(series, forecaster, [horizon_min], 0.9, lambda: 0.0)
     return found
 
@@ -42,9 +35,8 @@ def row(forecaster: Forecaster, series: Series = RAMP, horizon_min: float = 10) 
 def test_a_bin_is_forecast_from_those_before_it() -> None:
     """On a ramp of 1 a bin the last value is off by as many as the steps: one that saw the bin itself would not be."""
     total = sum(range(180, 240))
-    assert row(make("last")).wape == pytest.approx(60 / total)
-    assert row(make("last"), horizon_min=20).wape == pytest.approx(120 / total)
     assert row(Headroom(0.0)).under == pytest.approx(60 / total)
+    assert row(Headroom(0.0), horizon_min=20).under == pytest.approx(120 / total)
     assert row(Headroom(0.0)).coverage == 0.0
 
 
@@ -55,21 +47,13 @@ def test_a_flat_headroom_is_worth_itself() -> None:
 
 def test_what_was_not_recorded_is_not_judged() -> None:
     gap = msgspec.structs.replace(RAMP, values=(*RAMP.values[:-1], None))
-    assert row(make("last"), gap).wape == pytest.approx(59 / sum(range(180, 239)))
+    assert row(Headroom(0.0), gap).under == pytest.approx(59 / sum(range(180, 239)))
 
 
 @pytest.mark.parametrize("horizon_min", [0, 5, 15, float("nan"), float("inf"), 1_000])
 def test_a_horizon_is_a_whole_number_of_bins(horizon_min: float) -> None:
     with pytest.raises(SettingsError, match=r"--horizon-min .*: ramp has 140 bins of 10 minutes"):
-        row(make("last"), horizon_min=horizon_min)
-
-
-def test_a_model_beats_the_bar_only_by_a_twentieth_of_the_better_one() -> None:
-    def made(model: str, share: float) -> Row:
-        return msgspec.structs.replace(row(Headroom(0.1)), model=model, of_persistence=share)
-
-    rows = [made("last", 1.02), made("damped", 0.9), made("good", 0.85), made("near", 0.88)]
-    assert beats(rows) == {"good": (1, 1), "near": (0, 1)}
+        row(Headroom(0.0), horizon_min=horizon_min)
 
 
 def test_each_kept_series_says_where_it_is_from() -> None:
@@ -79,11 +63,18 @@ def test_each_kept_series_says_where_it_is_from() -> None:
     assert [each.values.count(None) for each in series[:3]] == [37, 102, 0]
 
 
-def test_the_command_prints_a_row_a_model_and_the_rule(capsys: pytest.CaptureFixture[str]) -> None:
-    forecast(ForecastOptions(trace=["azure-conv", "elb"], model=["last", "damped", "day"]))
+def test_the_command_prints_a_row_a_trace_and_horizon(capsys: pytest.CaptureFixture[str]) -> None:
+    forecast(ForecastOptions(trace=["elb"], horizon_min=[10.0, 30.0]))
     out = capsys.readouterr().out
-    assert (out.count("| azure-conv |"), out.count("| elb |")) == (6, 6)
-    assert "last and damped, 10 minutes ahead or more, in 0 of 2" in out
+    assert (out.count("| elb | 10 |"), out.count("| elb | 30 |")) == (1, 1)
+    coverage = float(out.split("| elb | 10 |")[1].split("|")[0])
+    assert 0.88 <= coverage <= 0.92
+
+
+def test_a_series_that_is_too_short_is_named() -> None:
+    with pytest.raises(SettingsError, match="--trace azure-conv: nothing to judge 1 minutes ahead; record for longer"):
+        forecast(ForecastOptions(trace=["azure-conv"], horizon_min=[1.0]))
+    assert set(NAMES) - set(LONG_ENOUGH) == {"azure-conv", "azure-code"}
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,20 @@
 """A replay: recorded series under each scaler, and what they are held to."""
 
 import math
+from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 from ops.lab.fleet.commands import TRACES, FleetOptions, simulate
 from ops.lab.fleet.contest import BARS, ENTRIES, OURS, STANDBY, Arena
-from ops.lab.fleet.curve import Curve
+from ops.lab.fleet.curve import Curve, curve_of
 from ops.lab.fleet.load import Load
 from ops.lab.fleet.page import page, table
-from ops.lab.fleet.replay import Replay
+from ops.lab.fleet.pool import Pool
+from ops.lab.fleet.replay import Replay, cost_at
+from ops.lab.fleet.simulator import Played
 from ops.traces.costs import CPU
 from ops.traces.recorded import Series, read_series
 from ops.virtual_worker.experiment import Experiment
@@ -37,8 +41,11 @@ DAY = Series(
 )
 
 
+HOURS = msgspec.structs.replace(DAY, values=DAY.values[::6])
+
+
 def _replay(**more: object) -> Replay:
-    return Replay(experiment=_EXPERIMENT, curve=CURVE, goal=0.96, workers=12, forecast=None, **more)  # type: ignore[arg-type]
+    return Replay(experiment=_EXPERIMENT, curve=CURVE, goal=0.96, workers=12, **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", TRACES)
@@ -49,22 +56,42 @@ def test_the_recorded_series_are_there(name: str) -> None:
 
 
 def test_every_scaler_has_a_row_and_a_rival_its_best_setting_too() -> None:
-    told = list(_replay(names=(*BARS, *ENTRIES)).rows(DAY, 120))
-    rows = {(one.row.scaler, one.row.tuned): one.row for one in told}
-    assert set(rows) == {(name, False) for name in (*BARS, *ENTRIES)} | {(n, True) for n in ENTRIES if n != OURS}
+    told = list(_replay(names=(*BARS, OURS, *ENTRIES)).rows(HOURS, 120))
+    rows = {(one.row.scaler, one.row.tuned): one.row for one in told if one.row.setting != "belief x0.75"}
+    names = (*BARS, OURS, *ENTRIES)
+    assert set(rows) == {(name, False) for name in names} | {(name, True) for name in ENTRIES}
     clairvoyant, static, ours = (rows[name, False] for name in ("clairvoyant", "static", OURS))
     assert clairvoyant.answered == pytest.approx(0.96, abs=0.003)
     assert clairvoyant.worker_hours < ours.worker_hours < static.worker_hours
-    assert static.worker_hours == pytest.approx(12 * 24)
+    assert static.worker_hours == pytest.approx(12 * 4)
     assert rows[STANDBY, False].answered > ours.answered
     assert rows[STANDBY, False].worker_hours > ours.worker_hours
-    for name in set(ENTRIES) - {OURS}:
+    for name in ENTRIES:
         assert rows[name, True].answered >= 0.96 or rows[name, True].answered >= rows[name, False].answered
     text = table([one.row for one in told])
     assert text.count("\n") == len(told) + 1
-    html = page(told, [DAY], CURVE, "replyline autoscale simulate")
+    html = page(told, [HOURS], CURVE, "replyline autoscale simulate")
     assert html.count("<svg") == 4
     assert "keda, tuned" in html
+
+
+def test_ours_is_replayed_with_each_belief() -> None:
+    rows = [one.row for one in _replay(names=(OURS,), beliefs=(0.5, 1.0)).rows(HOURS, 5)]
+    assert [row.setting for row in rows] == ["belief x0.5", "belief x1"]
+    assert rows[0].worker_hours > rows[1].worker_hours
+
+
+def _run(answered: float, worker_hours: float) -> Played:
+    pool = Pool(cold_start_ms=0.0, gone_ms=worker_hours * 3_600_000)
+    return Played(pool=pool, span_ms=0.0, asked=[1.0], in_time=[answered], kept=[1])
+
+
+def test_the_cost_at_equal_answers_lies_between_the_runs_that_no_other_beats() -> None:
+    runs = [_run(0.94, 10), _run(0.96, 20), _run(0.95, 21), _run(0.97, 40), _run(0.965, 41)]
+    assert cost_at(runs, 0.95) == pytest.approx(15)
+    assert cost_at(runs, 0.965) == pytest.approx(30)
+    assert cost_at(runs, 0.975) is None
+    assert cost_at(runs, 0.93) is None
 
 
 def test_a_part_of_a_series_is_around_its_busiest_tick() -> None:
@@ -77,32 +104,22 @@ def test_ours_is_held_to_no_fleet_that_needs_the_impossible() -> None:
     """No fleet keeps the goal if more arrives than all partitions' workers carry: the clairvoyant then uses all of
     them."""
     load = Load(name="flood", tick_ms=5_000.0, per_s=np.full(12, 4_000.0))
-    arena = Arena(load=load, curve=CURVE, costs=CPU, goal=0.96, workers=12, cold_start_ms=0)
+    arena = Arena(load=load, curve=CURVE, costs=CPU, slots=16, goal=0.96, workers=12, cold_start_ms=0)
     assert set(arena.cheapest()) == {24}
 
 
-def test_the_fast_mode_agrees_with_every_request_played() -> None:
-    """Ten minutes of a steady load: within two points of the share in time, by the curve as it is measured."""
-    steady = Series(name="steady", title="", licence="", source="", bin_s=600, values=(10.0,))
-    measured = Curve(
-        per_s=8.087,
-        loads=(0.4, 0.55, 0.7, 0.8, 0.9, 1.0),
-        in_time=(1.0, 0.998, 0.986, 0.966, 0.957, 0.929),
-        busy=(0.66, 0.81, 0.89, 0.93, 0.97, 0.97),
-        running=(1.5, 3.2, 5.5, 7.0, 9.6, 10.3),
-        waiting=(0.0, 0.03, 0.2, 0.4, 0.8, 1.1),
-        spread=(1.8, 3.3, 4.3, 4.7, 5.8, 6.4),
-    )
-    both = []
-    for exact in (False, True):
-        replay = Replay(
-            experiment=_EXPERIMENT, curve=measured, goal=0.96, workers=2, forecast=None, exact=exact, names=("static",)
-        )
-        (one,) = replay.rows(steady, 5)
-        assert one.row.exact is exact
-        both.append(one.row)
-    assert both[0].answered == pytest.approx(both[1].answered, abs=0.02)
-    assert both[0].worker_hours == pytest.approx(both[1].worker_hours, abs=0.01)
+def test_a_curve_is_simulated_once_for_the_same_costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ops.lab.fleet.curve.LOADS", (0.2, 1.0, 3.0))
+    monkeypatch.setattr("ops.lab.fleet.curve._SPAN_S", 20.0)
+    told: list[int] = []
+    curve = curve_of(_EXPERIMENT, tmp_path, told.append)
+    assert told == [1, 2, 3]
+    assert curve.in_time[0] > 0.95 > curve.in_time[2]
+    assert curve.busy == tuple(sorted(curve.busy))
+    assert curve.running[2] > 14
+    assert curve.waiting[0] < 0.1 < curve.waiting[2]
+    assert curve_of(_EXPERIMENT, tmp_path, told.append) == curve
+    assert told == [1, 2, 3, 3]
 
 
 def test_an_unknown_scaler_is_named() -> None:

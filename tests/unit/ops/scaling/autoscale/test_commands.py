@@ -5,11 +5,8 @@ from typing import Any
 import pytest
 import typer
 
-from ops.scaling.autoscale.building import build
 from ops.scaling.autoscale.commands import run
 from ops.scaling.autoscale.options import RunOptions
-from shared.errors import SettingsError
-from shared.settings import Settings
 
 
 @pytest.mark.parametrize(
@@ -24,8 +21,3 @@ from shared.settings import Settings
 def test_what_contradicts_itself_is_refused(options: dict[str, Any], named: str) -> None:
     with pytest.raises(typer.BadParameter, match=named):
         run(RunOptions(**options))
-
-
-def test_a_model_that_is_unknown_is_refused_before_anything_is_read() -> None:
-    with pytest.raises(SettingsError, match="oracle"):
-        build(Settings(), RunOptions(forecast="oracle"))
