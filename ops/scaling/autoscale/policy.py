@@ -1,7 +1,8 @@
 """Decide the size of a pool by what is asked of it: growth immediately, a shrink when it is sure. Pure.
 
-Two loads count. The mean of the last minutes has to keep the goal, and the load of the moment the goal less `spare`. A
-shrink is judged by a slightly higher mean than a growth, so constant demand never changes the size, wherever it lies.
+Two loads count. The mean of the last minutes has to keep the aim, so that the day keeps the goal, and the load of the
+moment the goal less `spare`. A shrink is judged by a slightly higher mean than a growth, so constant demand never
+changes the size, wherever it lies.
 """
 
 import math
@@ -12,6 +13,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from ops.scaling.autoscale.aim import Aim
 from ops.scaling.autoscale.scaler import Seen, Wanted
 from ops.scaling.autoscale.trust import BOUNDS, Curve, Trust
 from shared.nouns import counted
@@ -21,6 +23,8 @@ _TINY: Final = 1e-9
 _WORTH: Final = 0.5
 _LONGEST: Final = 6.0  # in stabilisation windows
 _HALVINGS: Final = 30
+_FULL_HOLD: Final = 0.125  # a shrink by a larger share of the pool saves more and is held for less
+_LEAST_HOLD: Final = 1 / 3
 _LONGEST_MS: Final = 60_000.0
 _HYSTERESIS: Final = 0.05  # of what a worker carries: the survivors of a shrink carry so much more than they are asked
 
@@ -31,13 +35,14 @@ class Sizing(Struct, frozen=True, kw_only=True):
     Attributes:
         carries: the load of one worker (machine seconds a second) at which `attainment` of it is answered in time, by
             simulation.
-        attainment: the goal, kept for the mean load of `mean_ms`.
+        attainment: the goal, kept in the mean of a day.
         spare: how much less than the goal may be answered in time at a moment.
-        mean_ms: the length of that mean.
+        mean_ms: the length of the mean load by which the size is decided.
         least, most: the bounds of the size.
         stabilisation_ms: a shrink by half of the pool or more waits until fewer workers were enough for this long. A
             smaller shrink saves less and waits longer, up to six times as long.
-        hold_ms: a growth is taken back (a shrink after a growth) at most once in this time.
+        hold_ms: a growth is taken back (a shrink after a growth) at most once in this time; by a shrink of three
+            eighths of the pool or more once in a third of it.
         backlog: uncommitted records for each worker above which more workers are wanted; 0: no such rule.
         standby: workers beyond the need, for a burst that cannot wait for a cold start. They serve like the others.
     """
@@ -49,7 +54,7 @@ class Sizing(Struct, frozen=True, kw_only=True):
     least: int = 1
     most: int
     stabilisation_ms: float = 900_000.0
-    hold_ms: float = 14_400_000.0
+    hold_ms: float = 28_800_000.0
     backlog: int = 64
     standby: int = 0
 
@@ -151,20 +156,23 @@ class DemandScaler:
     _last_known_unix_ms: float | None = None
     trust: Trust = field(init=False)
     _mean: _Mean = field(init=False)
+    _aim: Aim = field(default_factory=Aim)
+    _aimed: float = field(init=False)  # the load of a worker by which the day keeps the goal, and the most at a moment
     _low: float = field(init=False)
 
     def __post_init__(self) -> None:
         self.trust = Trust(self.in_time, self.sizing.attainment, min(max(self.past.trust, BOUNDS[0]), BOUNDS[1]))
-        self._low = self._most_load(self.sizing.attainment - self.sizing.spare)
         self._mean = _Mean(self.sizing.mean_ms)
         for unix_ms, asked in self.past.loads:
             self._mean.add(unix_ms, asked)
+            self._aim.add(unix_ms, asked)
+        self._take_aim()
 
     def rebase(self, sizing: Sizing, in_time: Curve) -> None:
         """Take what a new simulation says of a worker; what was decided and seen so far stays."""
         self.sizing, self.in_time = sizing, in_time
-        self._low = self._most_load(sizing.attainment - sizing.spare)
         self.trust.rebase(in_time)
+        self._take_aim()
 
     def decide(self, seen: Seen) -> Wanted:
         """Return the wanted size and why."""
@@ -200,8 +208,9 @@ class DemandScaler:
             waits_s = self._waits_ms(before, would_do) / 1_000
             return before, f"{would_do} would do, a shrink by {before - would_do} of {before} waits for {waits_s:.0f} s"
         since_ms = seen.now_unix_ms - self.past.taken_back_unix_ms
-        if self.past.grew and since_ms < self.sizing.hold_ms:
-            ago = f"{since_ms / 1_000:.0f} s ago, less than {self.sizing.hold_ms / 1_000:.0f} s"
+        hold_ms = self._hold_ms(before, self._bounded(largest.to_keep))
+        if self.past.grew and since_ms < hold_ms:
+            ago = f"{since_ms / 1_000:.0f} s ago, less than {hold_ms / 1_000:.0f} s"
             return before, f"{self._bounded(largest.to_keep)} would do, but a growth was taken back {ago}"
         share = self.trust.share((largest.load or 0.0) / max(1, largest.to_keep))
         return largest.to_keep, f"{_say_window(largest, self.sizing)}, and {share:.3f} of it stay in time"
@@ -223,10 +232,21 @@ class DemandScaler:
         share = max(before - size, 0) / max(before, 1)
         return self.sizing.stabilisation_ms * min(max(1.0, _WORTH / max(share, _TINY)), _LONGEST)
 
+    def _hold_ms(self, before: int, size: int) -> float:
+        """Return how long after the last growth that was taken back this shrink may take one back."""
+        share = max(before - size, 0) / max(before, 1)
+        return self.sizing.hold_ms * min(max(_FULL_HOLD / max(share, _TINY), _LEAST_HOLD), 1.0)
+
     @property
     def _carries(self) -> float:
-        """Return the load at which a worker keeps the goal, by its simulation and by what was measured."""
-        return self.sizing.carries * self.trust.factor
+        """Return the load of a worker by which the goal is kept, by its simulation and by what was measured."""
+        return self._aimed * self.trust.factor
+
+    def _take_aim(self) -> None:
+        goal, factor = self.sizing.attainment, self.trust.factor
+        self._low = max(self._most_load(goal - self.sizing.spare), self.sizing.carries)
+        low, high = self.sizing.carries * factor, self._low * factor
+        self._aimed = self._aim.load(self.trust.share, goal, low, high, self.sizing.most) / factor
 
     def _learn(self, seen: Seen) -> None:
         """Correct the trust by what the found workers have answered in time, and note it for the next leader."""
@@ -248,6 +268,8 @@ class DemandScaler:
         if load is None:
             return _Need(self._known_ms, None, 0, 0, waiting)
         self._mean.add(seen.now_unix_ms, seen.asked or 0.0)
+        if self._aim.add(seen.now_unix_ms, seen.asked or 0.0):
+            self._take_aim()
         mean, standby = max(self._mean.value, seen.expected or 0.0), self.sizing.standby
         now = math.ceil(load / (self._low * self.trust.factor) - _TINY)
         carriers = max(now, math.ceil(mean / self._carries - _TINY))

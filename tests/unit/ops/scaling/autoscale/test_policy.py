@@ -50,8 +50,8 @@ moments = st.tuples(
 
 @given(st.lists(moments, max_size=60))
 def test_every_trace_keeps_the_promises(trace: list[tuple[Any, ...]]) -> None:
-    """Within the bounds; always enough workers for the load; a shrink only with all measurements present; an hour
-    between two growths that are reverted."""
+    """Within the bounds; always enough workers for the load; a shrink only with all measurements present; twenty
+    minutes between two growths that are taken back."""
     pool, now, taken_back, grew, before = scaler(), 0.0, [], False, None
     for minutes, asked, expected, found, behind, whole in trace:
         now += minutes * MINUTE
@@ -66,7 +66,7 @@ def test_every_trace_keeps_the_promises(trace: list[tuple[Any, ...]]) -> None:
             grew = False
         grew = grew or (before is not None and size > before)
         before = size
-    assert all(later - earlier >= HOUR for earlier, later in pairwise(taken_back))
+    assert all(later - earlier >= HOUR / 3 for earlier, later in pairwise(taken_back))
 
 
 def test_growth_is_at_once_and_names_its_numbers() -> None:
@@ -112,12 +112,13 @@ LEVELS = (0.1, 0.5, 0.95, 1.0, 1.02, 1.7, 2.0, 2.9, 3.45, 5.0, 7.6, 8.01, 11.5, 
 
 @pytest.mark.parametrize("leader_hours", [24, 4])
 def test_constant_demand_changes_nothing_at_any_level(leader_hours: int) -> None:
-    """For 0.1 to 24 workers, for a day after two hours to settle, with any leader and a cold start of two minutes."""
+    """For 0.1 to 24 workers, for a day after eight hours to settle (the aim is known after six), with any leader and a
+    cold start of two minutes."""
     moved = []
     for workers in LEVELS:
         sizing = Sizing(carries=0.87, most=30)
         pool, records, found, late = DemandScaler(sizing, curve), list[ScalingRecord](), math.ceil(workers) + 1, 0
-        for minute in range(0, 26 * 60, 2):
+        for minute in range(0, 32 * 60, 2):
             now = minute * MINUTE
             if minute and minute % (leader_hours * 60) == 0:
                 pool = DemandScaler(sizing, curve, Past.of(records))
@@ -134,7 +135,7 @@ def test_constant_demand_changes_nothing_at_any_level(leader_hours: int) -> None
                     trust=pool.trust.factor,
                 )
             )  # fmt: skip
-            if minute > 120 and size != before:
+            if minute > 480 and size != before:
                 moved.append((workers, minute, before, size))
     assert moved == []
 
@@ -197,12 +198,14 @@ def test_workers_that_never_come_do_not_hold_a_shrink() -> None:
     assert sizes(scaler(8), [0.9] * 7, found=2)[-1] == 2
 
 
-def test_a_growth_is_taken_back_once_an_hour() -> None:
-    day = [1.9 if number % 20 < 5 else 0.4 for number in range(24 * 60)]
-    changes = sizes(scaler(1), day)
+@pytest.mark.parametrize(("calm", "minutes"), [(0.4, 20), (3.3, 60)])
+def test_a_growth_is_taken_back_once_an_hour_and_a_large_one_three_times(calm: float, minutes: int) -> None:
+    """Each twenty minutes a burst of five needs 8 workers; between them one or 7 would do."""
+    day = [3.9 if number % 20 < 5 else calm for number in range(24 * 60)]
+    changes = sizes(scaler(1, stabilisation_ms=60_000.0), day)
     falls = [number for number in range(1, len(changes)) if changes[number] < changes[number - 1]]
-    assert 12 <= len(falls) <= 24
-    assert all(later - earlier >= 60 for earlier, later in pairwise(falls))
+    assert len(falls) >= 24 * 60 / minutes / 2
+    assert all(later - earlier >= minutes for earlier, later in pairwise(falls))
 
 
 def test_a_backlog_that_no_gateway_sees_wants_more_and_is_bounded_by_who_is_there() -> None:
