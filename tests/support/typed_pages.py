@@ -98,6 +98,7 @@ TYPED: Final = {
     "docs/scaling.md: replyline autoscale run --dry-run": _CLUSTER,
     "docs/scaling.md: kubectl exec": _CLUSTER,
     "docs/scaling.md: replyline autoscale run --min 2": "tests/integration/faults/test_autoscale.py",
+    "docs/scaling.md: replyline autoscale simulate --hours 48": "tests/proofs/elastic/test_replay.py",
     "docs/scaling.md: replyline forecast --trace shop.json": "tests/unit/ops/lab/test_rolling.py",
     "docs/security.md: openssl rand -base64 48 > secret": DEMO,
     "docs/security.md: export REPLYLINE_AUTH__SECRET_FILE=secret": DEMO,
