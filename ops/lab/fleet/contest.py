@@ -29,9 +29,9 @@ OURS: Final = "replyline"
 BELIEFS: Final = (0.75, 1.0, 1.25)
 """What ours believes that a worker carries, of what it does."""
 STANDBY: Final = "standby"
-"""Ours with workers that stand by: to be asked for by name."""
+"""Our scaler with standby workers; it runs only if it is named."""
 BARS: Final = ("static", "clairvoyant")
-"""What a scaler is held to: nothing of them is swept."""
+"""The fleets by which scalers are measured; they have no setting to try."""
 _FIRST_TOKEN_MS: Final = 500.0  # Dynamo's defaults; the time between two tokens is the knob
 _PROMPT_TOKENS: Final = 114.0  # of the mix that is asked, in the mean
 _CONTEXT_TOKENS: Final = 150.0
@@ -134,7 +134,7 @@ def _steps(first: float, last: float) -> tuple[float, ...]:
 
 ENTRIES: Final[Mapping[str, Entry]] = {
     STANDBY: Entry(
-        knob="workers that stand by",
+        knob="standby workers",
         default=1.0,
         grid=(2.0, 3.0),
         make=lambda arena, standby: ours(arena, standby=round(standby)),

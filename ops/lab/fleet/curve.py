@@ -60,21 +60,21 @@ class Curve(Struct, frozen=True, kw_only=True):
         return self.loads[last] + (self.loads[last + 1] - self.loads[last]) * (above - goal) / (above - below)
 
 
-def curve_of(experiment: Experiment, folder: Path, tell: Callable[[int], None]) -> Curve:
-    """Return the curve, from `folder` if it is stored there, or measured now. `tell` is called with the number of loads
+def curve_of(experiment: Experiment, folder: Path, progress: Callable[[int], None]) -> Curve:
+    """Return the curve, from `folder` if it is stored there, or measured now. `progress` is called with the number of loads
     done."""
     of = (_REVISION, LOADS, experiment.costs, experiment.slots, experiment.seed, experiment.settings.worker)
     path = folder / f"load-{sha256(repr(of).encode()).hexdigest()[:16]}.json"
     if path.is_file():
-        tell(len(LOADS))
+        progress(len(LOADS))
         return msgspec.json.decode(path.read_bytes(), type=Curve)
-    curve = _measure(experiment, tell)
+    curve = _measure(experiment, progress)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(msgspec.json.encode(curve))
     return curve
 
 
-def _measure(experiment: Experiment, tell: Callable[[int], None]) -> Curve:
+def _measure(experiment: Experiment, progress: Callable[[int], None]) -> Curve:
     timed = msgspec.structs.replace(experiment, seconds=_SPAN_S)
     rows: list[tuple[float, ...]] = []
     for load in LOADS:
@@ -84,7 +84,7 @@ def _measure(experiment: Experiment, tell: Callable[[int], None]) -> Curve:
         running = np.minimum(in_flight, experiment.slots)
         busy = min(1.0, run.busy_ms / (_SPAN_S * 1_000))
         rows.append((in_time, busy, float(running.mean()), float((in_flight - running).mean()), float(in_flight.std())))
-        tell(len(rows))
+        progress(len(rows))
     shares, *others = zip(*rows, strict=True)
     falling = tuple(np.minimum.accumulate(shares).tolist())  # what rises with the load is the draw's
     names = ("busy", "running", "waiting", "spread")
