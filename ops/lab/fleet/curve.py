@@ -61,7 +61,7 @@ class Curve(Struct, frozen=True, kw_only=True):
 
 
 def curve_of(experiment: Experiment, folder: Path, progress: Callable[[int], None]) -> Curve:
-    """Return the curve, from `folder` if it is stored there, or measured now. `progress` is called with the number of loads
+    """Return the curve, from `folder` if it is stored there, or measured now. `progress` gets the number of loads
     done."""
     of = (_REVISION, LOADS, experiment.costs, experiment.slots, experiment.seed, experiment.settings.worker)
     path = folder / f"load-{sha256(repr(of).encode()).hexdigest()[:16]}.json"

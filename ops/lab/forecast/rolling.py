@@ -20,7 +20,7 @@ _LEAST: Final = 1e-6
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """The forecast of a trace, so many minutes ahead.
+    """The forecast of a trace, `horizon_min` minutes ahead.
 
     Attributes:
         trace: the trace's name.
@@ -75,7 +75,7 @@ def rows_of(
 
 
 def _bounds(forecast: Forecast, values: Vector, steps: Sequence[int], quantile: float) -> list[Vector]:
-    """Return for each distance the bound of each bin, as it was forecast so many bins before."""
+    """Return for each distance the bound of each bin, as it was forecast that many bins before."""
     bounds = [np.full(len(values) + ahead, nan) for ahead in steps]
     for number, value in enumerate(values):
         forecast.observe(float(value))
