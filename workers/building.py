@@ -219,6 +219,7 @@ def _make_preparer(
             handoff=settings.handoff.enabled,
         ),
         guarded=answers.guard,
+        paraphrases=isinstance(model, UpstreamModel),
         faq=faq,
         min_score=DEFAULT_MIN_SCORE,
         history=history,

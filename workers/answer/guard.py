@@ -1,9 +1,9 @@
 """Show a model's text one sentence at a time, and only sentences whose facts are in the model's input. Pure.
 
 Amounts, periods, dates and the like (shared/facts), names, places and certificates must occur in the answer's grounding
-or in the shop's other texts, and so must most of a sentence's words (`workers.answer.claims`). A "Yes" or "No" is shown
-only if an entry's answer begins with it. Any other sentence is replaced by the FAQ's own text, or left out. A model
-that repeats itself is stopped. What is shown does not depend on the pieces in which the text comes.
+or in the shop's other texts, and so must most words of a small model's sentence (`workers.answer.claims`). A "Yes" or
+"No" is shown only if an entry's answer begins with it. Any other sentence is replaced by the FAQ's own text, or left
+out. A model that repeats itself is stopped. What is shown does not depend on the pieces in which the text comes.
 """
 
 import re
@@ -33,7 +33,14 @@ _REPLY: Final = re.compile(
 class FactGuard:
     """Judges one answer. `feed` and `finish` return what may be shown; together that is the answer."""
 
-    def __init__(self, grounding: Sequence[Grounding], customers: Sequence[str], shops: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        grounding: Sequence[Grounding],
+        customers: Sequence[str],
+        shops: Sequence[str] = (),
+        *,
+        judge_words: bool = True,
+    ) -> None:
         """Guard an answer.
 
         Args:
@@ -41,11 +48,14 @@ class FactGuard:
             customers: the question and those of earlier turns. With a grounding, only their codes, links
                 and the like may be repeated, no figure: a customer's "10 days" is no evidence.
             shops: further texts of the shop, which bear out facts and names.
+            judge_words: judge the words and the negation of each sentence too. A large model says in other words what
+                an entry says, and would lose true sentences.
         """
         given = [text for entry in grounding for text in (entry.question, entry.answer)]
         self._known = Known(given)
         self._customers, self._shops = customers, shops
-        self._claims = Claims(grounding, shops) if grounding else None
+        self._grounded = bool(grounding)
+        self._claims = Claims(grounding, shops) if grounding and judge_words else None
         self._names = words_of((*given, *shops)) if grounding else None
         openings = [opening_of(entry.answer) for entry in grounding]
         self._polarities = {opening.polarity for opening in openings if opening is not None}
@@ -158,7 +168,7 @@ class FactGuard:
         if self._known.foreign(part, opens=opens):
             shops, self._shops, customers, self._customers = self._shops, (), self._customers, ()
             self._known.add(shops)
-            self._known.add(customers, names_only=self._claims is not None)
+            self._known.add(customers, names_only=self._grounded)
             if not (shops or customers) or self._known.foreign(part, opens=opens):
                 return True
         return self._claims is not None and not self._claims.bears_out(part)

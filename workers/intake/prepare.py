@@ -39,7 +39,7 @@ _INLINE_CHARS = 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preparer:
-    """Prepares jobs for one version, `revision`."""
+    """Prepares jobs for one version, `revision`. `paraphrases`: its model may answer in words that the FAQ lacks."""
 
     revision: str
     settings: WorkerSettings
@@ -48,6 +48,7 @@ class Preparer:
     faq: LiveFaq
     policy: AnswerPolicy
     guarded: bool
+    paraphrases: bool
     min_score: float
     history: History
     max_length: int
@@ -174,6 +175,7 @@ class Preparer:
             prompt.grounding,
             (question, *customers),
             (self.settings.system_prompt, *entries, *shops),
+            judge_words=not self.paraphrases,
         )
 
     def _compose(

@@ -87,6 +87,7 @@ def prepared(
     policy: AnswerPolicy = POLICY,
     entry_tokens: int = 256,
     guarded: bool = True,
+    paraphrases: bool = False,
     history_turns: int = 5,
     prompts: PromptBuilder | None = None,
     turns_told: tuple[Said, ...] | None = None,
@@ -100,6 +101,7 @@ def prepared(
         faq=FakeFaq(),  # type: ignore[arg-type]
         policy=policy,
         guarded=guarded,
+        paraphrases=paraphrases,
         min_score=0.25,
         history=history or FakeHistory(turns),  # type: ignore[arg-type]
         max_length=MAX_LENGTH,
@@ -300,6 +302,13 @@ def test_an_answer_names_what_its_entries_or_the_shops_earlier_words_name() -> N
     for claimed in ("You have 99 days.", "It is 17 euros."):
         assert written(job(RETURNS.question, turns=[earlier]), claimed) == RETURNS.answer
     assert written(job(RETURNS.question, guarded=False), "You have 99 days.") == "You have 99 days."
+
+
+def test_only_a_model_that_paraphrases_may_use_words_that_the_shop_lacks() -> None:
+    own = "Anything that disappoints goes back to us without a fuss."
+    assert written(job(RETURNS.question), own) == RETURNS.answer
+    assert written(job(RETURNS.question, paraphrases=True), own) == own
+    assert written(job(RETURNS.question, paraphrases=True), "You have 99 days.") == RETURNS.answer
 
 
 def test_where_nothing_that_was_written_can_be_shown_there_is_something_to_say() -> None:
