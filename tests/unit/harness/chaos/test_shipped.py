@@ -14,7 +14,9 @@ from tests.chaos.ledger.requests import Breach, Ledger, Page, Question
 from tests.chaos.ledger.shipped import Shipped, Speaker
 from tests.chaos.ledger.verdict import judge
 
-SETTINGS = Settings.model_validate({"worker": {"engine": "fake", "slots": 1}, "answers": {"guard": False}})
+SETTINGS = Settings.model_validate(
+    {"worker": {"engine": "fake", "slots": 1}, "answers": {"guard": False, "policy": "model"}}
+)
 NOW = 1_790_000_000_000
 TEXTS = ("How do I return an item?", "How long does delivery take?", "Can I change the delivery address?")
 
