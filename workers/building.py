@@ -3,7 +3,7 @@ alone.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from shared.conversation.history import History
 from shared.faq.answer_policy import AnswerPolicy
@@ -19,8 +19,6 @@ from shared.wire.lanes import SHADOW
 from shared.wire.session_key import SessionKey
 from workers.engine import EngineInfo, ModelInfo
 from workers.engine.load_model import LoadedModel
-from workers.engine.upstream.choice import Choice
-from workers.engine.upstream.client import UpstreamClient
 from workers.engine.upstream.model import UpstreamModel
 from workers.intake.prepare import Preparer
 from workers.kv.cache import KvCache, open_cache
@@ -36,7 +34,9 @@ from workers.serving.drafts import Drafts, Progress
 from workers.serving.engine_loop import EngineLoop, StepWatch
 from workers.serving.engine_step import keep_nothing
 from workers.serving.loaded_versions import ServedVersion
-from workers.serving.upstream_loop import UpstreamLoop
+
+if TYPE_CHECKING:
+    from workers.serving.upstream_loop import UpstreamLoop
 
 ENTRY_TOKENS: Final = 256  # maximum tokens of an FAQ entry in a prompt
 
@@ -112,7 +112,7 @@ def _make_loop(
     kv: KvCache | None,
     publish: Callable[[list[Progress]], None],
     changed: Callable[[], None],
-) -> EngineLoop | UpstreamLoop:
+) -> "EngineLoop | UpstreamLoop":
     """Return the loop that computes the answers: the engine's, or the one for upstream servers."""
     if isinstance(model, UpstreamModel):
         return _make_upstream_loop(settings, model.info, costs, publish=publish, changed=changed)
@@ -135,7 +135,11 @@ def _make_upstream_loop(
     *,
     publish: Callable[[list[Progress]], None],
     changed: Callable[[], None],
-) -> UpstreamLoop:
+) -> "UpstreamLoop":
+    from workers.engine.upstream.choice import Choice  # an HTTP client, which no other engine uses
+    from workers.engine.upstream.client import UpstreamClient
+    from workers.serving.upstream_loop import UpstreamLoop
+
     upstream, lengths = settings.upstream, OutputLengths(longest=info.max_length)
     policy = Goodput(costs, lengths, num_slots=info.num_slots)
     streams = Streams(policy, lengths=lengths, num_slots=info.num_slots)

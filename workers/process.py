@@ -4,6 +4,7 @@ import asyncio
 import os
 from contextlib import AsyncExitStack, suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 from shared.conversation.erasures import ERASED_FOR_S
 from shared.conversation.history import History
@@ -24,7 +25,7 @@ from shared.telemetry.status import Drain, Readiness
 from shared.wire.lanes import CHAMPION, SHADOW
 from shared.wire.topics import kept_ms
 from workers.building import open_embedder, open_gpus
-from workers.connections import EdgeConnections, KafkaConnections
+from workers.connections import KafkaConnections
 from workers.engine.load_model import LoadedModel
 from workers.engine.upstream.model import UpstreamModel
 from workers.intake.cancels import read_cancels
@@ -45,6 +46,9 @@ from workers.versions.candidate import Candidate, open_candidate
 from workers.versions.loader import VersionLoader
 from workers.versions.rehearsal import rehearse
 from workers.versions.switcher import Means, Switcher
+
+if TYPE_CHECKING:
+    from workers.serving.edge_connections import EdgeConnections
 
 
 class WorkerProcess:
@@ -67,7 +71,7 @@ class WorkerProcess:
         self._kafka = KafkaConnections(settings, source)
         of_edge = settings.redis_of_kv if settings.edge.centre else None  # there this process erases, too
         self._history = History(settings.redis, kv=of_edge, journal_of=settings.journal_of)
-        self._edge = EdgeConnections(settings, self._kafka.producer, self._history) if settings.edge.centre else None
+        self._edge = self._make_edge() if settings.edge.centre else None
         self._faq = LiveFaq(settings.faq, embed=open_embedder(settings.faq))
         self._cancelled = RecentCancels()
         self._shadow = self._make_shadow() if settings.worker.lane == SHADOW else None
@@ -91,6 +95,13 @@ class WorkerProcess:
         self._capacity = self._make_capacity()
         self._vitals = Vitals(open_gpus(model.info))
         self._leaving, self._unfinished = False, 0
+
+    def _make_edge(self) -> "EdgeConnections":
+        from workers.serving.edge_connections import (
+            EdgeConnections,  # its HTTP client takes a twentieth of a worker's imports
+        )
+
+        return EdgeConnections(self._settings, self._kafka.producer, self._history)
 
     def _make_worker(self) -> Worker:
         settings = self._settings
@@ -289,7 +300,7 @@ class WorkerProcess:
 
     async def _drain(self, *, known: bool) -> None:
         """Stop the intake, and finish what is in flight within the limit while the partitions go to other workers;
-        commit those that are still here. `known`: it ends by no fault of its own, which any record in flight may have
+        commit those that are still here. `known`: it ends by no fault of its code, which any record in flight may have
         caused."""
         kafka, self._leaving = self._kafka, True
         hangs = self._versions.stuck() is not None

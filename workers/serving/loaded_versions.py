@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 from shared.telemetry import metrics
 from shared.telemetry.faults import contain_each
@@ -19,7 +20,9 @@ from workers.prompt.conversation import Prompts
 from workers.request.job import Job
 from workers.schedule.costs import CostModel
 from workers.serving.engine_loop import EngineLoop
-from workers.serving.upstream_loop import UpstreamLoop
+
+if TYPE_CHECKING:
+    from workers.serving.upstream_loop import UpstreamLoop
 
 Prepare = Callable[[Order, float], Awaitable[Job | ReplyDone]]
 
@@ -39,7 +42,7 @@ class ServedVersion:
     revision: str
     model: LoadedModel | UpstreamModel
     costs: CostModel
-    engine_loop: EngineLoop | UpstreamLoop
+    engine_loop: "EngineLoop | UpstreamLoop"
     prompts: Prompts
     kv: KvCache | None
     prepare: Prepare

@@ -9,6 +9,7 @@ engine's thread owns the answer.
 import asyncio
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from shared.conversation.erasures import Erasures
 from shared.conversation.history import History
@@ -21,12 +22,14 @@ from workers.request.ending import ended_at_once, terminal_event, turn_of
 from workers.request.job import Job
 from workers.request.open_answers import OpenAnswers
 from workers.schedule.sequence import Finished, Phase
-from workers.serving.centre import CentreClient
 from workers.serving.drafts import Ended, Grown, Progress, Released
 from workers.serving.loaded_versions import LoadedVersions, ServedVersion
 from workers.serving.shadow import Shadow
 from workers.telemetry.answer_metrics import count_end
 from workers.telemetry.tracer import Tracer
+
+if TYPE_CHECKING:
+    from workers.serving.centre import CentreClient
 
 _IDLE_POLL_S = 0.02
 
@@ -57,7 +60,7 @@ class Worker:
         released: Callable[[Job], None] = lambda _: None,
         tracer: Tracer | None = None,
         shadow: Shadow | None = None,
-        centre: CentreClient | None = None,
+        centre: "CentreClient | None" = None,
     ) -> None:
         self._versions = versions
         self._answers = answers

@@ -14,7 +14,7 @@ from shared.wire.codec import decode_erase, decode_forgotten
 from shared.wire.messages import Erase, Forgotten
 from shared.wire.session_key import SessionKey
 from tests.support.fakes.gateway_services import FakeProducer
-from workers.connections import EdgeConnections
+from workers.serving.edge_connections import EdgeConnections
 
 
 class FailingProducer(FakeProducer):
