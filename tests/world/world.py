@@ -105,7 +105,8 @@ class World:
         for name, owner in (("loop", self.loop), ("kafka", self._kafka), ("redis", self._redis)):
             owner.chance.seed(f"{plan.seed}/{name}")
         self._entropy.reseed(plan.seed)
-        self._ledger = Ledger(versions=plan.canary or redis_ails(plan))
+        joins = any(fault.kind == "join-worker" for fault in plan.faults)  # with another prompt
+        self._ledger = Ledger(versions=plan.canary or redis_ails(plan) or joins)
         self.loop.trace, self._plan, self._oracles.plan = self._trace, plan, plan
         self._kafka.calls = self._redis.calls = self._strikes.calls
         try:
