@@ -43,6 +43,7 @@ from shared.client.telling import ConnectFailed
 from shared.errors import BrokerUnavailable, ModelError, ReplylineError, SettingsError, StoreUnavailable
 from shared.model.folder import Precision
 from shared.process.clock import now_unix_ms, wire_unix_ms
+from shared.process.extras import missing_extra
 from shared.process.lifetime import BAD_INPUT_STATUS, fail, run_until_signal
 from shared.wire.fields import MAX_INTEGER, MAX_SEED
 
@@ -332,6 +333,11 @@ def main() -> None:
         sys.exit(fail(f"{error}{remedy}", 1))
     except ReplylineError as error:
         sys.exit(fail(str(error), 1))
+    except ImportError as error:
+        lacking = missing_extra(error)
+        if lacking is None:
+            raise
+        sys.exit(fail(lacking, BAD_INPUT_STATUS))
     except OSError as error:  # such as an unreadable file or a full disk
         sys.exit(fail(str(error) or type(error).__name__, 1))
     sys.exit(status)

@@ -10,9 +10,30 @@ def main() -> None:
     """Run the command line. SIGTERM ends it even while modules are loading: the first process of a container has no
     default action for SIGTERM, and a pod deleted early would continue to start."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED_STATUS))
-    from ops.cli import main as run
-
+    try:
+        from ops.cli import main as run
+    except ImportError as error:
+        sys.exit(_without_terminal_tools(error))
     run()
+
+
+def _without_terminal_tools(error: ImportError) -> int:
+    """Run a gateway or a worker, which need no extra; name the extra that any other command needs."""
+    from shared.process.extras import missing_extra
+    from shared.process.lifetime import BAD_INPUT_STATUS, fail
+
+    lacking = missing_extra(error)
+    if lacking is None:
+        raise error
+    if sys.argv[1:] == ["gateway"]:
+        from gateway.__main__ import main as run_gateway
+
+        return run_gateway()
+    if sys.argv[1:] == ["worker"]:
+        from workers.__main__ import main as run_worker
+
+        return run_worker()
+    return fail(lacking, BAD_INPUT_STATUS)
 
 
 if __name__ == "__main__":

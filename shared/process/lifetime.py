@@ -11,6 +11,7 @@ from typing import TypeVar
 import uvloop
 
 from shared.errors import ModelError, ReplylineError, SettingsError
+from shared.process.extras import missing_extra
 from shared.telemetry.logs import get_logger, log_unhandled
 
 BAD_INPUT_STATUS = 2
@@ -22,8 +23,9 @@ log = get_logger()
 def run_until_signal(serve: Callable[[asyncio.Event], Awaitable[None]]) -> int:
     """Run `serve(stop)` on uvloop and return the exit status.
 
-    SIGINT and SIGTERM set `stop`; a second SIGINT ends the process immediately. An invalid setting or model prints one
-    line to stderr and gives status 2; another `ReplylineError` or an `OSError` gives one line and status 1.
+    SIGINT and SIGTERM set `stop`; a second SIGINT ends the process immediately. An invalid setting or model, or a
+    missing extra, prints one line to stderr and gives status 2; another `ReplylineError` or an `OSError` gives one line
+    and status 1.
     """
 
     async def main() -> None:
@@ -45,12 +47,13 @@ def run_until_signal(serve: Callable[[asyncio.Event], Awaitable[None]]) -> int:
         uvloop.run(main())
     except (SettingsError, ModelError) as error:
         return fail(str(error), BAD_INPUT_STATUS)
-    except ReplylineError as error:
+    except (ReplylineError, OSError) as error:
         return fail(str(error), 1)
-    except OSError as error:
-        return fail(str(error), 1)
-    except Exception:  # an internal fault; Python's own traceback could quote a customer's text
-        log.exception("failed")
+    except Exception as error:
+        lacking = missing_extra(error)
+        if lacking is not None:
+            return fail(lacking, BAD_INPUT_STATUS)
+        log.exception("failed")  # an internal fault; Python's own traceback could quote a customer's text
         return 1
     return 0
 

@@ -1,20 +1,18 @@
 """Log with structlog to stdout: JSON unless it is a terminal. No message text is ever logged."""
 
 import logging
-import re
 import sys
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, MutableMapping
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
 import stamina.instrumentation
 import structlog
-from rich.console import Console
-from rich.traceback import Trace, Traceback
 from structlog.tracebacks import ExceptionDictTransformer
-from structlog.typing import ExcInfo, FilteringBoundLogger
+from structlog.typing import FilteringBoundLogger
 
 from shared.settings import LogSettings
+from shared.telemetry.quotes import without_quotes
 
 # aiokafka logs each reconnect attempt with a traceback; Replyline's own clients log an outage once.
 _QUIET = {
@@ -26,10 +24,6 @@ _QUIET = {
 
 _RETRIES_BETWEEN_LINES = 20
 
-# From the first quotation mark to the last: an exception may quote a customer's text (`could not convert string to
-# float: 'my card is …'`, or a whole KeyError).
-_QUOTED: Final = re.compile(r"""['"].*['"]""", re.DOTALL)
-
 
 def configure_logs(settings: LogSettings, *, process: str) -> None:
     """Configure structlog and the standard library's logging. Call once, before anything else logs."""
@@ -40,11 +34,8 @@ def configure_logs(settings: LogSettings, *, process: str) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.StackInfoRenderer(),
     ]
-    renderer: list[Any] = (
-        [render_exception, structlog.processors.JSONRenderer()]
-        if not sys.stdout.isatty()
-        else [structlog.dev.ConsoleRenderer(pad_event_to=28, exception_formatter=show_exception)]
-    )
+    renderer = _for_terminal() if sys.stdout.isatty() else None
+    renderer = renderer or [render_exception, structlog.processors.JSONRenderer()]
     level = logging.getLevelName(settings.level.upper())
     structlog.configure(
         processors=[*shared, *renderer],
@@ -61,6 +52,15 @@ def configure_logs(settings: LogSettings, *, process: str) -> None:
     for name, quiet in _QUIET.items():
         logging.getLogger(name).setLevel(quiet)
     stamina.instrumentation.set_on_retry_hooks([_log_retry])
+
+
+def _for_terminal() -> list[Any] | None:
+    """Return the renderer for a terminal; None if the extra `ops`, which draws tracebacks, is not installed."""
+    try:
+        from shared.telemetry.terminal import show_exception
+    except ModuleNotFoundError:
+        return None
+    return [structlog.dev.ConsoleRenderer(pad_event_to=28, exception_formatter=show_exception)]
 
 
 def _naming(process: str) -> Callable[[Any, str, MutableMapping[str, Any]], MutableMapping[str, Any]]:
@@ -88,27 +88,10 @@ def render_exception(logger: Any, method: str, event: MutableMapping[str, Any]) 
 
 def _leave_out_quotes(traces: list[dict[str, Any]]) -> None:
     for one in traces:
-        one["exc_value"] = _QUOTED.sub("'…'", one["exc_value"])
-        one["exc_notes"] = [_QUOTED.sub("'…'", note) for note in one.get("exc_notes", ())]
+        one["exc_value"] = without_quotes(one["exc_value"])
+        one["exc_notes"] = [without_quotes(note) for note in one.get("exc_notes", ())]
         for inner in one.get("exceptions", ()):  # an exception group's, each with the same structure
             _leave_out_quotes(inner)
-
-
-def show_exception(out: TextIO, exc_info: ExcInfo) -> None:
-    """Render a traceback for a terminal without the texts that its exceptions quote; a structlog formatter."""
-    trace = Traceback.extract(*exc_info, show_locals=False)
-    _leave_quotes_out_of(trace)
-    out.write("\n")
-    Console(file=out, color_system="truecolor").print(Traceback(trace, width=None, word_wrap=True))
-
-
-def _leave_quotes_out_of(trace: Trace) -> None:
-    for one in trace.stacks:
-        one.exc_value = _QUOTED.sub("'…'", one.exc_value)
-        # a new list, because the old one belongs to the exception
-        one.notes = [_QUOTED.sub("'…'", note) for note in one.notes]
-        for inner in one.exceptions:
-            _leave_quotes_out_of(inner)
 
 
 def log_unhandled(loop: AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -19,11 +19,14 @@ from typing import Any
 import playwright
 import pytest
 import pytest_asyncio
+from packaging.requirements import Requirement
 
 from ops.stack.own_pages import open_page
-from ops.stack.processes import free_port
+from ops.stack.processes import Child, free_port
+from shared.client import AsyncReplyline
+from shared.wire.messages import ResponseCreate
 from tests.support.shared_system import STANDARD
-from tests.support.system import Service, System
+from tests.support.system import Service, System, model_dir
 
 pytestmark = STANDARD
 ROOT = Path(__file__).parents[3]
@@ -197,6 +200,102 @@ def test_both_packages_are_typed(python: Installed, node: Installed) -> None:
     assert re.findall(r"error TS.*", found) == re.findall(r"error TS2322: .* '\"model\"'\.", found) != [], found
 
 
+def install_wheel(interpreter: Path, built: Path) -> None:
+    """Install the wheel of all processes without its dependencies."""
+    (wheel,) = built.glob("replyline-*.whl")
+    done = run(
+        *(sys.executable, "-m", "pip", "--python", interpreter),
+        *("install", "--quiet", "--no-index", "--no-deps", "--ignore-installed", wheel),
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def required_by(*names: str) -> set[str]:
+    """Return the packages with all that they require here, none of their own extras but those that are named."""
+    found: set[str] = set()
+    left = [Requirement(name) for name in names]
+    while left:
+        one = left.pop()
+        extras = one.extras or {""}
+        for text in distribution(one.name).requires or ():
+            inner = Requirement(text)
+            if inner.marker is None or any(inner.marker.evaluate({"extra": extra}) for extra in extras):
+                left += [inner] if inner.name not in found or inner.extras else []
+        found.add(one.name)
+    return found
+
+
+@pytest.fixture(scope="module")
+def bare(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of an environment with the wheel and what it requires, without any extra."""
+    folder = tmp_path_factory.mktemp("bare")
+    venv.create(folder, symlinks=True)
+    site = next(folder.glob("lib/python*/site-packages"))
+    wanted = [line for line in distribution("replyline").requires or () if "extra ==" not in line]
+    for name in required_by(*wanted):
+        for top in {file.parts[0] for file in distribution(name).files or () if ".." not in file.parts}:
+            target = Path(str(distribution(name).locate_file(top)))
+            if top != "__pycache__" and not (site / top).exists():
+                (site / top).symlink_to(target)
+    install_wheel(folder / "bin" / "python", built)
+    return folder / "bin"
+
+
+async def test_the_wheel_without_extras_runs_a_gateway_and_a_native_worker(system: System, bare: Path) -> None:
+    """The model answers in an environment that has neither the terminal's tools nor gRPC."""
+    for package in ("typer", "rich", "jinja2", "grpc", "google", "onnx", "onnxruntime", "opentelemetry"):
+        assert run(bare / "python", "-c", f"import {package}").returncode == 1, package
+    port, operators, metrics = free_port(), free_port(), free_port()
+    model = {"worker__engine": "native", "worker__max_length": 1_024, "model__dir": model_dir()}
+    gateway_env = system.environment(
+        **model, gateway__port=port, gateway__metrics_port=operators, gateway__reply_partition=4
+    )
+    worker_env = system.environment(**model, worker__metrics_port=metrics, worker__threads=1)
+    started = []
+    for name, env, address, page in (
+        ("gateway", gateway_env, port, operators),
+        ("worker", worker_env, metrics, metrics),
+    ):
+        log = system.folder / f"bare-{name}.log"
+        child = Child.start([str(bare / "replyline"), name], env=env, log=log)
+        started.append(Service(child=child, address=f"127.0.0.1:{address}", operators=f"127.0.0.1:{page}", log=log))
+    try:
+        for service in started:
+            await service.ready()
+        async with AsyncReplyline(started[0].ws) as client:
+            question = ResponseCreate(event_id="e", input="Say hello.", max_output_tokens=8, deadline_ms=60_000)
+            answer = await client.answer(question)
+        assert answer.source == "model"
+    finally:
+        system.end(started)
+
+
+@pytest.mark.parametrize("extra", ["ops", "grpc", "onnx", "dense"])
+async def test_a_command_that_lacks_an_extra_names_it_in_one_line(system: System, bare: Path, extra: str) -> None:
+    embeddings = system.folder / "embeddings"
+    embeddings.mkdir(exist_ok=True)
+    for name in ("model.onnx", "tokenizer.json"):
+        (embeddings / name).touch()
+    cases: dict[str, tuple[list[str], dict[str, Any]]] = {
+        "ops": (["ask", "Hello?"], {}),
+        "grpc": (["gateway"], {"gateway__grpc_port": free_port()}),
+        "onnx": (["worker"], {"worker__engine": "onnx", "model__dir": model_dir()}),
+        "dense": (["worker"], {"worker__engine": "fake", "faq__embeddings_dir": embeddings}),
+    }
+    words, settings = cases[extra]
+    ports = {"gateway__port": free_port(), "gateway__metrics_port": free_port(), "worker__metrics_port": free_port()}
+    env = {"PATH": os.environ["PATH"], **system.environment(**ports, **settings)}
+    process = await asyncio.create_subprocess_exec(
+        bare / "replyline", *words, env=env, cwd=system.folder, stderr=asyncio.subprocess.PIPE
+    )
+    async with asyncio.timeout(60):
+        _, said = await process.communicate()
+    assert process.returncode == 2, said.decode()
+    (line,) = said.decode().splitlines()
+    assert line.startswith("replyline: ")
+    assert line.endswith(f": pip install 'replyline[{extra}]'")
+
+
 def test_the_wheel_runs_the_demo_without_a_checkout(built: Path, tmp_path: Path) -> None:
     """In a new environment, with only the wheel and the installed dependencies, `up` serves the page and answers with
     the prepared model."""
@@ -205,12 +304,8 @@ def test_the_wheel_runs_the_demo_without_a_checkout(built: Path, tmp_path: Path)
     (site / "dependencies.pth").write_text(str(Path(playwright.__file__).parents[1]))  # its own .pth files are not read
     interpreter, command = tmp_path / "venv" / "bin" / "python", tmp_path / "venv" / "bin" / "replyline"
     (wheel,) = built.glob("replyline-*.whl")
-    assert f'"dist/{wheel.name}[embedded,onnx]"' in (ROOT / "docs" / "production.md").read_text()
-    done = run(
-        *(sys.executable, "-m", "pip", "--python", interpreter),
-        *("install", "--quiet", "--no-index", "--no-deps", "--ignore-installed", wheel),
-    )
-    assert done.returncode == 0, done.stderr
+    assert f'"dist/{wheel.name}[ops,embedded,onnx]"' in (ROOT / "docs" / "production.md").read_text()
+    install_wheel(interpreter, built)
     located = run(interpreter, "-c", "import gateway, ops, shared, workers; print(ops.__file__)", cwd=tmp_path)
     assert Path(located.stdout.strip()).is_relative_to(site), located
     port = free_port()

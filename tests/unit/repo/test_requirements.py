@@ -10,9 +10,9 @@ import pytest
 ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS: dict[str, list[str]] = {
-    "demo": ["onnx", "embedded"],
-    "image": ["onnx", "embedded", "tracing"],
-    "test": ["onnx", "embedded", "tracing", "dev"],
+    "demo": ["ops", "grpc", "onnx", "embedded"],
+    "image": ["ops", "grpc", "onnx", "embedded", "tracing"],
+    "test": ["ops", "grpc", "onnx", "embedded", "tracing", "dev"],
 }
 GPU_ENGINES = ("torch", "tensorrt-rtx", "tensorrt")
 

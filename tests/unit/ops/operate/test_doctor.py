@@ -177,7 +177,7 @@ def test_the_doctor_lists_missing_requirements_of_both_production_processes(
         (
             {"missing_modules": {"onnx": ("onnxruntime",)}},
             "CPU engine",
-            "for a worker: .venv/bin/pip install -e '.[onnx]'",
+            "for a worker: pip install 'replyline[onnx]'",
         ),
         ({"kafka": {"a:9092": False, "b:9092": True}}, "Kafka a:9092", "start it"),
         ({"memory_gb": 1.0}, "memory", "2 GB"),

@@ -208,7 +208,7 @@ def test_an_unwatched_gpu_is_logged_with_the_remedy(
     (line,) = capsys.readouterr().out.splitlines()
     assert "gpu_unwatched" in line
     assert "nvidia-ml-py is not installed" in line
-    assert "pip install -e '.[torch]'" in line
+    assert "pip install 'replyline[torch]'" in line
 
 
 def test_a_lost_gpu_makes_its_process_unready_until_it_returns() -> None:

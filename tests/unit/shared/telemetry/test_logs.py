@@ -14,7 +14,8 @@ import pytest
 import structlog
 
 from shared.process.lifetime import run_until_signal
-from shared.telemetry.logs import log_unhandled, render_exception, show_exception
+from shared.telemetry.logs import log_unhandled, render_exception
+from shared.telemetry.terminal import show_exception
 
 WORDS = "my card is 4111 1111"
 CARD = "4111"  # on a terminal the source lines around a frame are shown: the test's own lines do not contain the text

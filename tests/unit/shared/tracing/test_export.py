@@ -114,7 +114,7 @@ def test_without_a_store_or_its_packages_there_is_no_exporter(monkeypatch: pytes
         assert open_exporter(TracingSettings(endpoint="http://store:4318"), spans_of) is None
     (line,) = lines
     assert line["event"] == "tracing_off"
-    assert line["action"].endswith("pip install -e '.[tracing]'")
+    assert line["action"].endswith("pip install 'replyline[tracing]'")
 
 
 @pytest.mark.parametrize("status", [200, 400])

@@ -53,7 +53,7 @@ def test_without_torch_the_worker_says_what_to_install(models: Path) -> None:
     with pytest.raises(SettingsError) as caught:
         load_model(settings(models))
     assert str(caught.value) == (
-        "REPLYLINE_WORKER__ENGINE=torch: torch is not installed; run: .venv/bin/pip install -e '.[torch]'"
+        "REPLYLINE_WORKER__ENGINE=torch: torch is not installed; run: pip install 'replyline[torch]'"
     )
 
 
