@@ -6,7 +6,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from ops.model.embeddings import PREPARABLE, prepare_embeddings
+from ops.model.embedding_files import prepare_embeddings
+from ops.model.embeddings import PREPARABLE
 from ops.model.prepare import DEFAULT_MAX_LENGTH, DEFAULT_MODEL, DEMO_ADAPTER, DEMO_MODEL, prepare_model
 from shared.errors import SettingsError
 from shared.faq.entries import LANGUAGES

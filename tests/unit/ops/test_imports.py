@@ -6,6 +6,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from shared.process.extras import EXTRA_OF
+
 ROOT = Path(__file__).parents[3]
 
 
@@ -33,6 +35,16 @@ def test_a_command_of_an_operator_imports_no_laboratory() -> None:
             [sys.executable, "-c", program, *arguments.split()], capture_output=True, text=True, check=True
         )
         assert ran.stdout.strip() == expected, arguments
+
+
+def test_the_command_line_needs_no_extra_but_ops() -> None:
+    others = sorted({package for package, extra in EXTRA_OF.items() if extra != "ops"})
+    program = (
+        "import sys; sys.modules.update(dict.fromkeys(sys.argv[1:])); import ops.cli; "  # None: the import fails
+        "print([name for name in sys.argv[1:] if sys.modules[name] is not None])"
+    )
+    ran = subprocess.run([sys.executable, "-c", program, *others], capture_output=True, text=True, check=False)
+    assert (ran.stdout.strip(), ran.stderr) == ("[]", "")
 
 
 def closure(module: str) -> set[Path]:

@@ -10,11 +10,11 @@ from rich.console import Console
 from tokenizers import Tokenizer
 
 from ops.model import embeddings
+from ops.model.embedding_files import prepare_embeddings
 from ops.model.embeddings import (
     E5,
     WORDLLAMA,
     embeddings_env,
-    prepare_embeddings,
     searched_by,
     with_prepared_embeddings,
 )
@@ -83,9 +83,9 @@ def distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_vectors_are_the_plain_means_of_the_distribution_s_table(folder: Path) -> None:
     installed = importlib.metadata.distribution("wordllama")
-    (weight,) = tensors_of(Path(str(installed.locate_file(embeddings._TABLE)))).values()
+    (weight,) = tensors_of(Path(str(installed.locate_file(embeddings.TABLE)))).values()
     table = weight.read()
-    tokenizer = Tokenizer.from_file(str(installed.locate_file(embeddings._TOKENIZER)))
+    tokenizer = Tokenizer.from_file(str(installed.locate_file(embeddings.TOKENIZER)))
     means = [table[tokenizer.encode(text, add_special_tokens=False).ids].mean(axis=0) for text in TEXTS]
     wanted = np.array([mean / np.linalg.norm(mean) for mean in means])
     assert np.allclose(Encoder(folder)(TEXTS), wanted, atol=1e-6)
@@ -123,8 +123,8 @@ def test_another_or_a_damaged_version_is_refused_in_one_line(tmp_path: Path, dis
         with pytest.raises(ModelError, match=f"{why}.*; run: pip install --no-deps wordllama") as caught:
             prepare_embeddings(tmp_path / "models", WORDLLAMA)
         assert len(str(caught.value).splitlines()) == 1
-        (distribution / embeddings._TABLE).parent.mkdir(parents=True, exist_ok=True)
-        (distribution / embeddings._TABLE).write_bytes(b"other")
+        (distribution / embeddings.TABLE).parent.mkdir(parents=True, exist_ok=True)
+        (distribution / embeddings.TABLE).write_bytes(b"other")
     assert not (tmp_path / "models").exists()
 
 
