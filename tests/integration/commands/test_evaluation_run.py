@@ -50,7 +50,7 @@ async def test_a_run_asks_its_own_system_and_writes_the_answers(
     for name, value in {
         "WORKER__ENGINE": "fake",
         "ANSWERS__CONFIDENT_SCORE": "1",
-        "ANSWERS__WEAK_SCORE": "0.05",
+        "ANSWERS__WEAK_SCORE": "0.25",
     }.items():
         monkeypatch.setenv(f"REPLYLINE_{name}", value)
     questions = tmp_path / "questions.jsonl"
