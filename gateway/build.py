@@ -243,7 +243,7 @@ class Serving:
     def _release_claim(self, entry: Entry, response: Response) -> None:
         session, name = entry.request.session, entry.response_id
         if entry.publication.published and response.reason in {"client", "internal"}:
-            self.claims.leave_to_worker(session, name)
+            self.claims.leave_to_worker(session, name, entry.request.deadline.deadline_unix_ms)
         else:
             self.claims.release(session, name)
 

@@ -28,7 +28,7 @@ from shared.wire.topics import TopicNames
 _RESTS_MS: Final = 1_000
 _CLOCKS_DIFFER_MS: Final = 5_000
 _DRAIN_S: Final = 1.0
-# Limits for how long a worker that hangs keeps a conversation after a cancel.
+# Limits for how long a worker that hangs keeps a conversation on its partition after a cancel.
 _CANCEL_HEARD_S: Final = 2.0
 _WHY: Final[Mapping[How, Why]] = {"kept": "kv", "moved": "moved", "pinned": "pinned"}
 
@@ -38,7 +38,8 @@ class Claims:
     """The partitions of the conversations; owned by the gateway's event loop.
 
     A question keeps its conversation on one partition while it is open. A cancelled question does so until its worker,
-    which writes the turn, has ended it too.
+    which writes the turn, has ended it too, for two seconds at most. It remains among the open ones, until its deadline
+    at most: a worker that did not receive the cancel writes a whole turn later.
 
     Attributes:
         places: the claims in Redis; None if the hash of the key alone decides
@@ -121,11 +122,23 @@ class Claims:
         if self.places is not None:
             self._releasing.start(self._release(self.places, session, request_id))
 
-    def leave_to_worker(self, session: SessionKey, request_id: str) -> None:
+    def leave_to_worker(self, session: SessionKey, request_id: str, deadline_unix_ms: float) -> None:
         """Release a cancelled question's conversation later: when its worker has ended the question too (`release`), or
-        after `_CANCEL_HEARD_S`."""
+        at the question's deadline. The conversation may move after `_CANCEL_HEARD_S`."""
         loop = asyncio.get_running_loop()
-        self._with_worker[request_id] = loop.call_later(_CANCEL_HEARD_S, self.release, session, request_id)
+        self._with_worker[request_id] = loop.call_later(
+            _CANCEL_HEARD_S, self._unpin, session, request_id, deadline_unix_ms
+        )
+
+    def _unpin(self, session: SessionKey, request_id: str, deadline_unix_ms: float) -> None:
+        """Let the conversation leave the partition of a cancelled question, which remains open."""
+        left_s = (deadline_unix_ms + _CLOCKS_DIFFER_MS - now_unix_ms()) / 1_000
+        release = asyncio.get_running_loop().call_later(max(0.0, left_s), self.release, session, request_id)
+        self._with_worker[request_id] = release
+        if request_id in (held := self._open.get(session, {})):
+            held[request_id] = None
+            if self.places is not None:
+                self._releasing.start(self._unpin_in_redis(self.places, session, request_id))
 
     def partition_of(self, session: SessionKey, bucket: Bucket, lane: Lane, claimed: int | None) -> int | None:
         """Return the partition of a bucket's topic in a lane (see `PartitionOf`)."""
@@ -182,6 +195,10 @@ class Claims:
     async def _release(self, places: Places, session: SessionKey, request_id: str) -> None:
         with suppress(StoreUnavailable):  # Redis then releases it at its deadline
             await places.release(session, request_id, wire_unix_ms() + _RESTS_MS)
+
+    async def _unpin_in_redis(self, places: Places, session: SessionKey, request_id: str) -> None:
+        with suppress(StoreUnavailable):  # the conversation then stays until its deadline
+            await places.unpin(session, request_id)
 
 
 def _only(partition: int) -> Offer:

@@ -19,15 +19,16 @@ an earlier question that is open.
 _ANY: Final = "any"
 
 # Besides `at` there is a field for each question with the time until which it may be answered. After its end, and if no
-# `release` will follow, the field's name begins with `~`, which no id does.
+# `release` will follow, the field's name begins with `~`, which no id does; after `unpin` it begins with `~+`.
 _CLAIM: Final = """
 local held, at, how, open = redis.call('HGETALL', KEYS[1]), nil, 'new', {}
 local wanted, request, now, until_ms, kept_s, staying = unpack(ARGV)
 for i = 1, #held, 2 do
   if held[i] == 'at' then at = held[i + 1]
   elseif tonumber(held[i + 1]) > tonumber(now) then
-    how = 'pinned'
-    if string.sub(held[i], 1, 1) ~= '~' and held[i] ~= request then open[#open + 1] = held[i] end
+    local name = held[i]
+    if string.sub(name, 1, 2) == '~+' then name = string.sub(name, 3) else how = 'pinned' end
+    if string.sub(name, 1, 1) ~= '~' and name ~= request then open[#open + 1] = name end
   else redis.call('HDEL', KEYS[1], held[i]) end
 end
 if not at then how = 'new'
@@ -41,11 +42,20 @@ return {at, how, open}
 """
 # Do not recreate a field that an erasure has deleted.
 _RELEASE: Final = """
+for _, name in ipairs({ARGV[1], '~+' .. ARGV[1]}) do
+  local until_ms = redis.call('HGET', KEYS[1], name)
+  if until_ms then
+    redis.call('HDEL', KEYS[1], name)
+    if tonumber(until_ms) > tonumber(ARGV[2]) then until_ms = ARGV[2] end
+    redis.call('HSET', KEYS[1], '~' .. ARGV[1], until_ms)
+  end
+end
+"""
+_UNPIN: Final = """
 local until_ms = redis.call('HGET', KEYS[1], ARGV[1])
 if until_ms then
   redis.call('HDEL', KEYS[1], ARGV[1])
-  if tonumber(until_ms) > tonumber(ARGV[2]) then until_ms = ARGV[2] end
-  redis.call('HSET', KEYS[1], '~' .. ARGV[1], until_ms)
+  redis.call('HSET', KEYS[1], '~+' .. ARGV[1], until_ms)
 end
 """
 
@@ -69,6 +79,7 @@ class Places:
         self._redis = RedisClient(settings, timeout_ms=settings.timeout_ms)
         self._claim = self._redis.script(_CLAIM)
         self._release = self._redis.script(_RELEASE)
+        self._unpin = self._redis.script(_UNPIN)
 
     async def claim(
         self,
@@ -104,6 +115,11 @@ class Places:
     async def release(self, session: SessionKey, request_id: str, until_unix_ms: float) -> None:
         """Mark a question as answered. It keeps the conversation on its partition until `until_unix_ms` at most."""
         await self._calls.bounded(self._release((session.redis_key("place"),), (request_id, int(until_unix_ms))))
+
+    async def unpin(self, session: SessionKey, request_id: str) -> None:
+        """Let the conversation leave a question's partition. The question remains among the open ones until its
+        `release` or until the time of its claim."""
+        await self._calls.bounded(self._unpin((session.redis_key("place"),), (request_id,)))
 
     async def close(self) -> None:
         await self._redis.close()

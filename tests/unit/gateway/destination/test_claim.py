@@ -2,7 +2,6 @@
 question.
 """
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
@@ -180,25 +179,55 @@ async def test_an_end_is_known_immediately_even_if_redis_releases_the_question_l
     assert open_beside(one) == [[], []]
 
 
-@pytest.mark.parametrize("hears", [True, False], ids=["the worker hears of it", "the worker hangs"])
+@pytest.mark.parametrize("heard_s", [60.0, 0.0], ids=["the worker is still expected", "the worker is late"])
+@pytest.mark.parametrize("ends", ["cancelled", "completed", None])
 async def test_a_cancelled_question_is_open_until_its_worker_has_ended_it(
-    edges: tuple[Edge, Edge], monkeypatch: pytest.MonkeyPatch, hears: bool
+    edges: tuple[Edge, Edge], monkeypatch: pytest.MonkeyPatch, heard_s: float, ends: Any
 ) -> None:
     """The worker writes its turn: whether later prompts include it must not depend on when they are built."""
-    monkeypatch.setattr(claim, "_CANCEL_HEARD_S", 60.0 if hears else 0.05)
+    monkeypatch.setattr(claim, "_CANCEL_HEARD_S", heard_s)
     one, two = edges
     client = await ask(one, "a")
     await client.say(ResponseCancel(target_event_id="a"))
+    await settled()
     await ask(one, "b", client)
     await ask(two, "c")
     assert (open_beside(one)[-1], open_beside(two)[-1]) == (["a"], ["a", "b"])
-    if hears:
-        one.receive_replies([done("", response_id(SESSION, "a", "hi"), status="cancelled", reason="client")])
-    else:
-        await asyncio.sleep(0.1)
+    if ends is not None:
+        one.receive_replies([done("Hello.", response_id(SESSION, "a", "hi"), status=ends)])
     await settled()
     await ask(two, "d")
-    assert open_beside(two)[-1] == ["b", "c"]
+    assert open_beside(two)[-1] == (["a", "b", "c"] if ends is None else ["b", "c"])
+
+
+async def test_a_conversation_leaves_a_worker_that_does_not_end_a_cancelled_question(
+    edges: tuple[Edge, Edge], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claim, "_CANCEL_HEARD_S", 0.0)
+    one, two = edges
+    slow_at(HOME, one, two)
+    client = await ask(one, "a")
+    slow_at(AWAY, one, two)
+    await client.say(ResponseCancel(target_event_id="a"))
+    await settled()
+    await ask(two, "b")
+    assert partitions(one) == [AWAY]
+    assert partitions(two)[-1] not in {AWAY, None}
+
+
+async def test_a_cancelled_question_is_open_until_its_deadline_at_most(
+    edges: tuple[Edge, Edge], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = edges
+    client = await ask(one, "a")
+    await client.say(ResponseCancel(target_event_id="a"))
+    await settled()
+    monkeypatch.setattr(claim, "_CANCEL_HEARD_S", 0.0)
+    one.serving.claims.leave_to_worker(SESSION, response_id(SESSION, "a", "hi"), deadline_unix_ms=0.0)
+    await settled()
+    await ask(one, "b", client)
+    await ask(two, "c")
+    assert (open_beside(one)[-1], open_beside(two)[-1]) == ([], ["b"])
 
 
 async def test_a_question_goes_behind_an_open_one_of_any_gateway(edges: tuple[Edge, Edge]) -> None:
