@@ -310,7 +310,7 @@ def open_at(turn: Turn, asked_unix_ms: float, request_id: str | None, concurrent
     gateway saw it open, which counts unless the turn had ended long before: a gateway that died or had no Redis
     releases nothing. If neither names the other, the clocks decide: a gateway ends a cancelled answer or one at its
     deadline, and a slow worker writes that turn later. Any other answer ends at its worker first, so only an end long
-    after the question counts.
+    after the question counts. An end before the turn's own question is unknown: the worker's clock was set back.
 
     Args:
         turn: the turn in question.
@@ -319,7 +319,7 @@ def open_at(turn: Turn, asked_unix_ms: float, request_id: str | None, concurrent
         concurrent: the questions that were open when the request was asked.
     """
     ended_unix_ms = turn.ended_unix_ms
-    if request_id in turn.concurrent or ended_unix_ms is None:
+    if request_id in turn.concurrent or ended_unix_ms is None or ended_unix_ms < turn.asked_unix_ms:
         return request_id in turn.concurrent or turn.request_id in concurrent
     if turn.request_id in concurrent:
         return ended_unix_ms + _LATEST_RELEASE_MS >= asked_unix_ms

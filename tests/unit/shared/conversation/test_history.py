@@ -108,6 +108,7 @@ async def test_the_last_turns_ordered_by_question_do_not_depend_on_later_ends(
     ("total_ms", "open_at"),
     [
         pytest.param(None, ["question", "turn"], id="the end is unknown"),
+        pytest.param(-1.0, ["question", "turn"], id="before its own question, by a clock that was set back"),
         pytest.param(900.0, ["turn"], id="long before, by a clock that its worker contradicts"),
         pytest.param(3_999.0, ["turn"], id="a second before"),
         pytest.param(4_000.0, ["question", "turn"], id="within the second before"),
