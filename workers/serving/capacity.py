@@ -17,6 +17,7 @@ from shared.kafka import Outgoing, Producer
 from shared.process.clock import wire_unix_ms
 from shared.records.deliveries import Partition
 from shared.telemetry.availability import Availability
+from shared.telemetry.faults import contained
 from shared.wire.codec import msgpack_encode
 from shared.wire.fields import MAX_ID_CHARS, Revision
 from shared.wire.lanes import CHAMPION, Lane
@@ -101,8 +102,8 @@ class CapacityPublisher:
             wait_s = reported_s + (_LEAST_S if changed else self.interval_s) - time()
             if wait_s <= 0:
                 reported, reported_s, named = (outlook, reads), time(), (self.revisions(), self.refused())
-                report = self._report(outlook, reads or ())
-                await self._publish(msgpack_encode(report))
+                with contained("task", task="capacity"):  # the next report is due after the interval
+                    await self._publish(msgpack_encode(self._report(outlook, reads or ())))
             else:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(min(wait_s, _PARTITIONS_S)):

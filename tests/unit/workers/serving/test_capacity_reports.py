@@ -46,6 +46,12 @@ class Reporter:
     partitions: frozenset[tuple[str, int]] | None = frozenset()
     lane: Lane = "champion"
     newest_report: WorkerReport | None = None
+    failures: int = 0
+
+    def costs(self) -> None:
+        self.failures, failed = self.failures - 1, self.failures > 0
+        if failed:
+            raise ZeroDivisionError
 
     async def publish(self, record: Outgoing) -> None:
         report = self.newest_report = msgpack.decode(record.value or b"", type=WorkerReport)
@@ -67,6 +73,7 @@ class Reporter:
             outlook=lambda: self.newest,
             changed=self.changed,
             partitions=lambda: self.partitions,
+            costs=self.costs,
         )
         return asyncio.create_task(publisher.run())
 
@@ -98,6 +105,17 @@ async def test_partitions_that_come_or_go_are_told_before_the_interval_is_over()
         await asyncio.sleep(PARTITIONS_SOON_S)
     reporting.cancel()
     assert len(reporter.heard) == before + 2
+
+
+@at_once
+async def test_a_report_that_cannot_be_made_is_replaced_by_the_next_one() -> None:
+    reporter = Reporter(failures=2)
+    reporting = reporter.report()
+    reporter.look(0.0)
+    await asyncio.sleep(2.5 * INTERVAL_S)
+    assert len(reporter.heard) == 1
+    assert not reporting.done()
+    reporting.cancel()
 
 
 @at_once
