@@ -116,7 +116,8 @@ def pass_over(registry: Registry, unreadable: int, now_unix_ms: float) -> State:
 
 
 def _last_rollback(registry: Registry, now_unix_ms: float) -> Move | None:
-    """Return the newest move of the last ten minutes that took a canary off or made `previous` the champion."""
+    """Return the newest move of the last ten minutes that took a canary off or made `previous` the champion, unless
+    another version has become the champion since."""
     for before, move in zip(reversed(registry.moves[:-1]), reversed(registry.moves), strict=False):
         if now_unix_ms - move.unix_ms > _AGAIN_MS:
             return None
@@ -125,6 +126,8 @@ def _last_rollback(registry: Registry, now_unix_ms: float) -> Move | None:
         swapped = not kept and (new.get(CHAMPION), new.get("previous")) == (old.get("previous"), old.get(CHAMPION))
         if swapped or (kept and "canary" in old and "canary" not in new):
             return move
+        if not kept:
+            return None
     return None
 
 

@@ -137,6 +137,13 @@ def test_a_rollback_in_a_rollout_leaves_the_champion_and_a_second_one_has_to_be_
     assert moves.rollback(registry, 600_001).aliases["champion"] == B
 
 
+def test_a_new_champion_can_be_rolled_back_soon_after_another_rollback() -> None:
+    registry = with_canary(registry_of("b", "a"))
+    apply(registry, moves.rollback(registry, 10))
+    apply(registry, moves.use(registry, "c", "champion", 20))
+    assert moves.rollback(registry, 30, champion=True).aliases["champion"] == A
+
+
 @pytest.mark.parametrize("lane", ["light", "cpu", "shadow"])
 def test_a_lanes_version_can_be_taken_away(lane: Lane) -> None:
     registry = registry_of("a")
