@@ -10,7 +10,7 @@ import sys
 import time
 import venv
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import distribution
 from pathlib import Path
@@ -288,8 +288,12 @@ async def test_a_command_that_lacks_an_extra_names_it_in_one_line(system: System
     process = await asyncio.create_subprocess_exec(
         bare / "replyline", *words, env=env, cwd=system.folder, stderr=asyncio.subprocess.PIPE
     )
-    async with asyncio.timeout(60):
-        _, said = await process.communicate()
+    try:
+        async with asyncio.timeout(60):
+            _, said = await process.communicate()
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
     assert process.returncode == 2, said.decode()
     (line,) = said.decode().splitlines()
     assert line.startswith("replyline: ")
@@ -304,7 +308,7 @@ def test_the_wheel_runs_the_demo_without_a_checkout(built: Path, tmp_path: Path)
     (site / "dependencies.pth").write_text(str(Path(playwright.__file__).parents[1]))  # its own .pth files are not read
     interpreter, command = tmp_path / "venv" / "bin" / "python", tmp_path / "venv" / "bin" / "replyline"
     (wheel,) = built.glob("replyline-*.whl")
-    assert f'"dist/{wheel.name}[ops,embedded,onnx]"' in (ROOT / "docs" / "production.md").read_text()
+    assert f'"dist/{wheel.name}[ops,grpc,embedded,onnx]"' in (ROOT / "docs" / "production.md").read_text()
     install_wheel(interpreter, built)
     located = run(interpreter, "-c", "import gateway, ops, shared, workers; print(ops.__file__)", cwd=tmp_path)
     assert Path(located.stdout.strip()).is_relative_to(site), located
