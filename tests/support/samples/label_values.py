@@ -6,7 +6,9 @@ annotations true. Any other argument has unknown values, and no value is collect
 """
 
 import ast
+import builtins
 import importlib
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
@@ -88,10 +90,10 @@ class Module:
         match expr:
             case ast.Attribute(value=of, attr=name):
                 owner = self._type(of)
-                return get_type_hints(owner).get(name) if isinstance(owner, type) else None
+                return _hints_of(owner).get(name) if isinstance(owner, type) else None
             case ast.Call(func=ast.Attribute(value=of, attr=name)):
                 method = getattr(self._type(of), name, None)
-                return None if method is None else get_type_hints(method).get("return")
+                return None if method is None else _hints_of(method).get("return")
             case ast.Subscript(value=of):
                 return (get_args(self._type(of)) or (None,))[-1]
             case ast.Name():
@@ -123,6 +125,20 @@ def _given_to(name: str, target: ast.expr, value: ast.expr) -> Iterator[ast.expr
         case (ast.Tuple(elts=targets), ast.Tuple(elts=values)):
             for one, other in zip(targets, values, strict=False):
                 yield from _given_to(name, one, other)
+
+
+class _Names(dict[str, Any]):
+    """A module's names; Any for one that it imports for type checkers only."""
+
+    def __missing__(self, name: str) -> Any:
+        return Any
+
+
+def _hints_of(owner: Any) -> dict[str, Any]:
+    try:
+        return get_type_hints(owner)
+    except NameError:
+        return get_type_hints(owner, localns=_Names(vars(builtins) | vars(sys.modules[owner.__module__])))
 
 
 def _values_of(kind: Any) -> Values:

@@ -55,13 +55,13 @@ def test_it_looks_as_far_ahead_as_a_worker_takes_to_serve() -> None:
 
 @pytest.mark.parametrize("cold_start_s", [0, 5, 120, 299])
 def test_a_worker_that_starts_soon_needs_no_forecast(cold_start_s: float) -> None:
-    """The calendar counts all the same, and multiplies what is asked."""
+    """The calendar counts all the same, and multiplies what was asked before the promotion."""
     begins, ends = (datetime.fromtimestamp(minute * 60, UTC) for minute in (10, 20))
     expectation = Expectation(Twice(), Calendar([Promotion(name="sale", begins=begins, ends=ends, times=3.0)]))
     expectation.end_minute(1 * MINUTE_MS, 2.0, cold_start_s * 1_000)
     assert expectation.expected is None
     expectation.end_minute(11 * MINUTE_MS, 2.5, cold_start_s * 1_000)
-    assert expectation.expected == pytest.approx(7.5)
+    assert expectation.expected == pytest.approx(6.0)
     assert expectation.forecast.steps == []  # type: ignore[attr-defined]
 
 
