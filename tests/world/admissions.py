@@ -53,7 +53,8 @@ def watch(oracles: Oracles) -> None:
 
 def _judge_place(entry: Entry, oracles: Oracles) -> None:
     """Check that a question goes to the partition of its conversation's open questions, at any gateway. A question that
-    was asked at two gateways is open until its end has been sent at either of them."""
+    was asked at two gateways is open until its end has been sent at either of them. One that was erased with its
+    conversation keeps nothing: the next question begins a new one, of which Redis has no partition."""
     now_s, to = asyncio.get_running_loop().time(), entry.publication.destination
     placed = oracles.placed.setdefault(entry.request.session, [])
     ended = {other.response_id for _, _, other in placed if other.answer.done}
@@ -61,6 +62,7 @@ def _judge_place(entry: Entry, oracles: Oracles) -> None:
     for _, _, other in placed:
         there = other.publication.destination
         same = (there.lane, there.revision, there.epoch) == (to.lane, to.revision, to.epoch)
+        same = same and other.request.generation == entry.request.generation
         if same and there.partition != to.partition and not redis_ails(oracles.plan):
             oracles.breach("OVERTAKEN", f"{entry.request.event_id} is not where {other.request.event_id} is open")
     left_ms = entry.deadline.deadline_unix_ms - now_unix_ms()

@@ -38,7 +38,7 @@ CASES: Final[dict[str, tuple[Fault, ...]]] = {
     "a canary, while it is rolled back": (sigterm(2.5, CANARY), Fault(2.6, "rollback", 0)),
 }
 
-# OPEN: a question that the champion gets instead of the canary may go to another partition than its conversation's.
+# OPEN: a question that the canary's worker gave up is sent to the champion behind a later one of its conversation.
 OPEN: Final = ("a canary, while it is rolled back",)
 
 
