@@ -1,7 +1,11 @@
-"""Fixtures for the models and caches of the unit tests, and Hypothesis profiles."""
+"""Fixtures for the models and caches of the unit tests, Hypothesis profiles, and logs that no command configures."""
 
+import logging
 import os
+from collections.abc import Iterator
 
+import pytest
+import structlog
 from hypothesis import settings
 
 from tests.support.fakes.kv_workers import workers
@@ -26,6 +30,16 @@ __all__ = [
     "tiny_source",
     "workers",
 ]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _logs_stay() -> Iterator[None]:
+    """A command configures the logs of its whole process; here that is the process of all tests."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(structlog, "configure", lambda *_, **__: None)
+        patched.setattr(logging, "basicConfig", lambda *_, **__: None)
+        yield
+
 
 # Hypothesis examples have no time limit, because any example may be slow on a busy machine; each test has one. If CI is
 # set, the examples are always the same, so a result depends only on the change; other runs find new examples.

@@ -40,8 +40,6 @@ def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
 
     def run(*arguments: str, **env: str) -> Done:
         monkeypatch.setattr("sys.argv", ["replyline", *arguments])
-        for module in ("ops.command_line", "gateway.__main__"):  # it is for the whole process, the other tests' too
-            monkeypatch.setattr(f"{module}.configure_logs", lambda *_, **__: None)
         for name, value in {"COLUMNS": "200", "REPLYLINE_AUTH__MODE": "anonymous", **env}.items():
             monkeypatch.setenv(name, value)
         with pytest.raises(SystemExit) as ended:

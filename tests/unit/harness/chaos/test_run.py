@@ -126,7 +126,6 @@ def test_only_a_run_without_other_faults_than_lateness_has_status_3(
             raise broken("1 invariant does not hold")
 
     monkeypatch.setattr("tests.chaos.run.run_chaos", run_chaos)
-    monkeypatch.setattr("tests.chaos.commands.configure_logs", lambda *_, **__: None)
     monkeypatch.setattr(sys, "argv", ["replyline", "chaos", "run"])
     with pytest.raises(SystemExit) as ended:
         main()

@@ -139,7 +139,7 @@ def test_below_the_bound_nothing_is_written(
 def test_without_modelopt_the_command_is_named(options: QuantizeOptions, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "modelopt.onnx.quantization", None)
     monkeypatch.setitem(sys.modules, "modelopt", None)
-    with pytest.raises(SettingsError, match=r"nvidia-modelopt cannot be used .*pip install -e '\.\[modelopt\]'"):
+    with pytest.raises(SettingsError, match=r"nvidia-modelopt cannot be used .*pip install 'replyline\[modelopt\]'"):
         quantize(options, Console(file=StringIO()))
     assert not options.out.parent.exists()
 

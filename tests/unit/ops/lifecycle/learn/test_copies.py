@@ -191,7 +191,6 @@ class Typed:
         self.faq, self.log = faq, log
         self.kept: list[Rated] = []
         monkeypatch.setenv("REPLYLINE_FAQ__PATH", str(faq))
-        monkeypatch.setattr("ops.command_line.configure_logs", lambda *_, **__: None)  # of the whole process
         monkeypatch.setattr(commands, "rated_answers", lambda _: self)
         monkeypatch.setattr(commands, "read_registry", self.registry)
 

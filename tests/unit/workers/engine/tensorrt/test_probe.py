@@ -130,7 +130,7 @@ def test_the_cpus_folder_is_not_for_a_gpu(cpu_folder: ModelFolder, tmp_path: Pat
 
 def test_a_library_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(tensorrt_build._MODULES, "tensorrt", ("no_such_wheel", "no_such_bindings"))
-    with pytest.raises(ModelError, match=r"tensorrt is not installed .*pip install -e '\.\[tensorrt\]'"):
+    with pytest.raises(ModelError, match=r"tensorrt is not installed .*pip install 'replyline\[tensorrt\]'"):
         import_library("tensorrt")
 
 
