@@ -32,7 +32,7 @@ _NO_WORD: Final = re.compile(r"[^\w']+|_+")
 _PART: Final = re.compile(r"<(\w+)>")
 
 
-class _Said(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _Phrasings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The phrasings of one language.
 
     Attributes:
@@ -63,8 +63,8 @@ class _Said(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Table(msgspec.Struct, frozen=True):
-    english: _Said
-    chinese: _Said
+    english: _Phrasings
+    chinese: _Phrasings
     accepting_signs: str
 
 

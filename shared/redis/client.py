@@ -45,7 +45,7 @@ from shared.settings.redis import RedisAddress, Sentinels
 _is_asking: Final[ContextVar[bool]] = ContextVar("is_asking", default=False)
 
 
-class _Asking(list[bytes]):
+class _HeldAsking(list[bytes]):
     """An ASKING that is held back until the same task packs the next command, possibly for another connection."""
 
 
@@ -65,7 +65,7 @@ class AskingConnection(Connection):
     def pack_command(self, *command: Any) -> list[bytes]:
         if command == ("ASKING",):
             _is_asking.set(True)
-            return _Asking()
+            return _HeldAsking()
         packed = super().pack_command(*command)
         if not _is_asking.get():
             return packed
@@ -73,13 +73,13 @@ class AskingConnection(Connection):
         return _Asked([*super().pack_command("ASKING"), *packed])
 
     async def send_packed_command(self, command: Any, check_health: bool = True) -> None:
-        if not isinstance(command, _Asking):
+        if not isinstance(command, _HeldAsking):
             await super().send_packed_command(command, check_health)
         self._sent = command  # set last, since opening a connection also sends commands
 
     async def read_response(self, *args: Any, **options: Any) -> Any:
         sent, self._sent = self._sent, None
-        if isinstance(sent, _Asking):
+        if isinstance(sent, _HeldAsking):
             return b"OK"
         if isinstance(sent, _Asked):
             await super().read_response()

@@ -9,7 +9,7 @@ from typing import Final
 
 from rich.console import Console
 
-from ops.lab.client.load import Load
+from ops.lab.client.load import LoadRun
 from ops.lab.client.plan import plan_of
 from ops.lab.load.figures.report import summarise
 from ops.lab.texts.prompts import question
@@ -82,10 +82,10 @@ async def bench_path(settings: Settings, bench: Bench, rates: list[float], askin
 def _whole(url: str, rate: float, tokens: int, asking: Asking) -> Cell:
     async def measure(_: int) -> Figures:
         warmup, count = asking.counts(rate)
-        limits = await Load(url).look()
+        limits = await LoadRun(url).look()
         texts = [question(_QUESTION_WORDS, at) for at in range(warmup + count)]
         times = schedule(asking.arrivals, rate=rate, count=len(texts))
-        load = Load(url, connections=_CONNECTIONS, max_inflight=limits.max_inflight)
+        load = LoadRun(url, connections=_CONNECTIONS, max_inflight=limits.max_inflight)
         outcomes = (await load.run(plan_of(texts, limits, max_output_tokens=tokens, times=times)))[warmup:]
         taken = summarise(outcomes).e2e_ms
         return {"p50_ms": taken.p50, "p99_ms": taken.p99, FAILED: sum(not outcome.by_model for outcome in outcomes)}

@@ -13,7 +13,7 @@ from typing import Final
 import psutil
 from rich.console import Console
 
-from ops.lab.client.load import Load
+from ops.lab.client.load import LoadRun
 from ops.lab.client.outcome import Outcome
 from ops.lab.client.plan import plan_of
 from ops.lab.texts.prompts import question
@@ -93,11 +93,11 @@ def _cell(system: System, workers: int, gateways: int, first: str) -> Cell:
 
 async def _measure(urls: Sequence[str], workers: int) -> Figures:
     clients = workers * _SLOTS // len(urls)
-    limits = await Load(urls[0]).look()
+    limits = await LoadRun(urls[0]).look()
     texts = [question(_QUESTION_WORDS, at) for at in range(clients * _ANSWERS_OF_A_SLOT)]
     plan = plan_of(texts, limits, max_output_tokens=_TOKENS)
     psutil.cpu_percent()
-    loads = [Load(url, connections=clients * _CONNECTIONS_OF_A_SLOT) for url in urls]
+    loads = [LoadRun(url, connections=clients * _CONNECTIONS_OF_A_SLOT) for url in urls]
     outcomes = [
         one for part in await asyncio.gather(*(load.run(plan, clients=clients) for load in loads)) for one in part
     ]

@@ -22,7 +22,7 @@ from typing import Final
 import msgspec
 from rich.console import Console
 
-from ops.lab.client.load import Load
+from ops.lab.client.load import LoadRun
 from ops.lab.client.outcome import Outcome
 from ops.lab.client.plan import plan_of
 from ops.lab.load.figures.report import summarise
@@ -163,7 +163,7 @@ class _Stream:
             yield measure
 
     async def _ask(self, url: str) -> Figures:
-        load = Load(url)
+        load = LoadRun(url)
         plan = plan_of(
             self.texts, await load.look(), max_output_tokens=self.options.max_output_tokens, alone=True
         )  # fmt: skip

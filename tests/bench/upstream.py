@@ -18,7 +18,7 @@ from typing import Final
 
 from rich.console import Console
 
-from ops.lab.client.load import Load
+from ops.lab.client.load import LoadRun
 from ops.lab.client.outcome import Outcome
 from ops.lab.client.plan import Planned, plan_of
 from ops.lab.load.bench import connections_for, faq_questions, open_files, texts_of
@@ -152,7 +152,7 @@ class _Sides:
         return outcomes
 
     async def gateway_in_turn(self, count: int, *, seed: int) -> list[Outcome]:
-        load = Load(self.url, connections=self.options.slots)
+        load = LoadRun(self.url, connections=self.options.slots)
         return await load.run(self._plan(count, await load.look(), seed=seed), clients=self.options.slots)
 
     async def by_server(self, times: Sequence[float], *, seed: int) -> list[Outcome]:
@@ -169,12 +169,12 @@ class _Sides:
 
     async def by_gateway(self, times: Sequence[float], *, seed: int) -> list[Outcome]:
         """Ask the gateway, at these times."""
-        load = Load(self.url)
+        load = LoadRun(self.url)
         limits, rate = await load.look(), len(times) / (times[-1] or 1.0)
         connections = connections_for(rate, self.deadline_ms, len(times), limits)
         open_files(connections)
         plan = self._plan(len(times), limits, seed=seed, times=times)
-        return await Load(self.url, connections=connections, max_inflight=limits.max_inflight).run(plan)
+        return await LoadRun(self.url, connections=connections, max_inflight=limits.max_inflight).run(plan)
 
     def _plan(
         self, count: int, limits: Limits, *, seed: int, times: Sequence[float] | None = None

@@ -36,7 +36,7 @@ bye course glad goodbye great happy hello help hey hope know let nice please sha
 _STOP: Final = frozenset(_STOP_TEXT.split())
 
 
-class _Said(NamedTuple):
+class _ShopSentence(NamedTuple):
     """A sentence of the shop's."""
 
     terms: frozenset[str]
@@ -73,9 +73,9 @@ class Claims:
 
 
 @lru_cache(1_024)
-def _sentences_of(answer: str) -> tuple[_Said, ...]:
+def _sentences_of(answer: str) -> tuple[_ShopSentence, ...]:
     """Return an entry's sentences. They are cached: the same entries are in many prompts."""
-    return tuple(_Said(_content(part), denies(part)) for part in sentences(answer))
+    return tuple(_ShopSentence(_content(part), denies(part)) for part in sentences(answer))
 
 
 @lru_cache(1_024)

@@ -131,17 +131,17 @@ class CentrePages:
         await self._http.aclose()
 
 
-class _Said(msgspec.Struct):
+class _ErrorPage(msgspec.Struct):
     message: str = "not a page for edges; does edge.centre_http lead to the gateways' HTTP port?"
     code: str = ""
 
 
 class _Refusal(msgspec.Struct):
-    error: _Said
+    error: _ErrorPage
 
 
-def _said(content: bytes) -> _Said:
+def _said(content: bytes) -> _ErrorPage:
     try:
         return msgspec.json.decode(content, type=_Refusal).error
     except msgspec.DecodeError:
-        return _Said()
+        return _ErrorPage()

@@ -26,7 +26,7 @@ from shared.wire.codec import json_encode
 from shared.wire.outcome import ErrorDetail, Response
 
 
-class _Said(Struct):
+class _PostedMessage(Struct):
     content: str | None = None
 
 
@@ -34,7 +34,7 @@ class Conversation(Struct):
     """The current state of a conversation: its status and its last messages."""
 
     status: str
-    messages: list[_Said] = []
+    messages: list[_PostedMessage] = []
 
     @property
     def last(self) -> str | None:

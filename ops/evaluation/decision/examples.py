@@ -40,7 +40,7 @@ class Example:
 
 def examples_of(corpus: Corpus, embed: Embed) -> Iterator[Example]:
     """Return the examples of a corpus. Without a hit for a question there is none."""
-    asking = _Asking(corpus.name, FaqIndex(corpus.entries, embed), embed)
+    asking = _ExampleMaker(corpus.name, FaqIndex(corpus.entries, embed), embed)
     for question in corpus.questions:
         if question.kind not in _NOT_ASKED:
             kind: Kind = "answerable" if question.answerable else "near" if question.near else "unanswerable"
@@ -55,7 +55,7 @@ def examples_of(corpus: Corpus, embed: Embed) -> Iterator[Example]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asking:
+class _ExampleMaker:
     """Asks an index."""
 
     corpus: str
@@ -93,7 +93,7 @@ def _two_sided(corpus: Corpus, asked: Sequence[Question], embed: Embed, number: 
     """Return near misses with the sentence that answers them, some with another such sentence, and some questions that
     are still answered by an entry with one more sentence."""
     sentences = {(question.near or "", question.language): question.tell or "" for question in asked}
-    asking = _Asking(corpus.name, FaqIndex(told(corpus.entries, sentences), embed), embed)
+    asking = _ExampleMaker(corpus.name, FaqIndex(told(corpus.entries, sentences), embed), embed)
     for question in asked:
         yield from asking.examples(question, [question.near or ""], "there")
     own = {question.id for question in asked}
@@ -125,6 +125,6 @@ def _also(corpus: Corpus, embed: Embed, fold: int) -> Iterator[Example]:
             )
             for number, also in enumerate(out)
         ]
-    asking = _Asking(corpus.name, FaqIndex(kept, embed), embed)
+    asking = _ExampleMaker(corpus.name, FaqIndex(kept, embed), embed)
     for question in asked:
         yield from asking.examples(question, question.entries, "also")

@@ -27,7 +27,7 @@ MISLED: Final = 0.1
 _STEPS: Final = tuple(round(0.05 * step, 2) for step in range(1, 18))
 
 
-class Row(Struct, frozen=True, kw_only=True):
+class FitRow(Struct, frozen=True, kw_only=True):
     """A row of the table. `n` questions have a best entry with at least this `score` (in `confident_rows`, sureness).
     It is the answer to `right` of them, and `misled` of them have no answer."""
 
@@ -42,8 +42,8 @@ class Fit(Struct, frozen=True, kw_only=True):
 
     confident: float
     weak: float
-    confident_rows: tuple[Row, ...]
-    weak_rows: tuple[Row, ...]
+    confident_rows: tuple[FitRow, ...]
+    weak_rows: tuple[FitRow, ...]
 
     @property
     def thresholds(self) -> Thresholds:
@@ -90,20 +90,20 @@ def _look(question: Question, index: FaqIndex, embed: Embed | None) -> _Looked |
     return _Looked(question, hits[0], sureness_of(hits), question.answerable and judge(question, quoted).right)
 
 
-def _rows(looked: Sequence[_Looked], scores: Sequence[float], right: Sequence[bool]) -> tuple[Row, ...]:
-    def row(score: float) -> Row:
+def _rows(looked: Sequence[_Looked], scores: Sequence[float], right: Sequence[bool]) -> tuple[FitRow, ...]:
+    def row(score: float) -> FitRow:
         some = [at for at, one in enumerate(scores) if one >= score]
         misled = sum(not looked[at].question.answerable for at in some)
-        return Row(score=score, n=len(some), right=sum(right[at] for at in some), misled=misled)
+        return FitRow(score=score, n=len(some), right=sum(right[at] for at in some), misled=misled)
 
     return tuple(row(score) for score in _STEPS)
 
 
-def _net(row: Row) -> int:
+def _net(row: FitRow) -> int:
     return 2 * row.right - row.n
 
 
-def _lowest(rows: Sequence[Row], without: int, *, otherwise: float) -> float:
+def _lowest(rows: Sequence[FitRow], without: int, *, otherwise: float) -> float:
     """Return the lowest score from which on enough are right and not too many of the `without` an answer are misled; of
     rows without a question none counts."""
     sure = [row for row in rows if row.n and row.right >= SURELY * row.n and row.misled <= MISLED * without]

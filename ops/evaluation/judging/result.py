@@ -120,7 +120,7 @@ def count_of(judged: Sequence[Judged]) -> Count:
     )
 
 
-class Bound(Struct, frozen=True, kw_only=True):
+class FigureBound(Struct, frozen=True, kw_only=True):
     name: str
     value: float
 
@@ -137,7 +137,7 @@ class Bound(Struct, frozen=True, kw_only=True):
         return "≤" if self.name in _AT_MOST else "≥"
 
 
-def parse_bound(text: str) -> Bound:
+def parse_bound(text: str) -> FigureBound:
     """`en_right=0.9`. Raises `SettingsError`."""
     name, _, value = text.partition("=")
     if name not in Figures.__struct_fields__:
@@ -145,7 +145,7 @@ def parse_bound(text: str) -> Bound:
             f"--require {text}: there is no figure {name!r}; choose {', '.join(Figures.__struct_fields__)}"
         )
     try:
-        return Bound(name=name, value=float(value))
+        return FigureBound(name=name, value=float(value))
     except ValueError:
         raise SettingsError(f"--require {text}: write a number after it: {name}=0.9") from None
 

@@ -54,7 +54,7 @@ class _Line:
         return any(not connection.lost for connection in self.connections)
 
 
-class Load:
+class LoadRun:
     """Asks a gateway the questions of a plan, once.
 
     Requests without a session share `connections`, each with at most `max_inflight` unanswered. A session's connection

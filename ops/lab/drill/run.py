@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ops.lab.client.load import Load
+from ops.lab.client.load import LoadRun
 from ops.lab.client.outcome import Outcome
 from ops.lab.client.plan import plan_of
 from ops.lab.drill.faults import check, made
@@ -44,8 +44,8 @@ async def run_drill(schedule: Schedule, token: str | None, seed: int, tell: Tell
 async def _one(schedule: Schedule, fault: Fault, token: str | None, seed: int, tell: Tell) -> FaultRow:
     whole_s = schedule.calm_s + fault.seconds + schedule.recover_s
     count = max(1, round(schedule.rate * whole_s))
-    limits = await Load(schedule.url, token=token).look()
-    load = Load(
+    limits = await LoadRun(schedule.url, token=token).look()
+    load = LoadRun(
         schedule.url,
         token=token,
         name="drill",
@@ -60,17 +60,17 @@ async def _one(schedule: Schedule, fault: Fault, token: str | None, seed: int, t
     )
     asking = asyncio.ensure_future(load.run(plan))
     try:
-        return await _around(schedule, fault, _Asking(load, asking, limits.first_token_ms), tell)
+        return await _around(schedule, fault, _QuestionsInDrill(load, asking, limits.first_token_ms), tell)
     finally:
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
 
 
 @dataclass(frozen=True, slots=True)
-class _Asking:
+class _QuestionsInDrill:
     """The questions asked while faults are caused. `first_token_ms` is the gateway's promise."""
 
-    load: Load
+    load: LoadRun
     task: "asyncio.Task[list[Outcome]]"
     first_token_ms: float
 
@@ -94,7 +94,7 @@ class _Asking:
         return [one for one in self.load.outcomes if one.scheduled_s <= now_s]
 
 
-async def _around(schedule: Schedule, fault: Fault, asking: _Asking, tell: Tell) -> FaultRow:
+async def _around(schedule: Schedule, fault: Fault, asking: _QuestionsInDrill, tell: Tell) -> FaultRow:
     await asking.until(time.monotonic() + schedule.calm_s)
     begun_s, promised_ms = time.monotonic(), asking.first_token_ms
     calm = share_well([one for one in asking.asked if is_settled(one, begun_s)], promised_ms)

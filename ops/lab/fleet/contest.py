@@ -10,7 +10,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from ops.lab.fleet.curve import Curve
 from ops.lab.fleet.hpa import Behaviour
-from ops.lab.fleet.load import Floats, Ints, Load
+from ops.lab.fleet.load import DemandTrace, Floats, Ints
 from ops.lab.fleet.rivals import (
     Clairvoyant,
     DynamoReactive,
@@ -43,7 +43,7 @@ _HALVINGS: Final = 24
 class Arena:
     """The parts from which the scalers of one replay are made."""
 
-    load: Load
+    load: DemandTrace
     curve: Curve
     costs: EngineCosts
     slots: int
@@ -86,7 +86,7 @@ def _sizes(gained: Floats, threshold: float) -> Ints:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Contestant:
     """A scaler with its knob: `default` is the documented value, `grid` are the other values to try."""
 
     knob: str
@@ -132,38 +132,38 @@ def _steps(first: float, last: float) -> tuple[float, ...]:
     return tuple(round(first + (last - first) * step / 12, 3) for step in range(13))
 
 
-ENTRIES: Final[Mapping[str, Entry]] = {
-    STANDBY: Entry(
+ENTRIES: Final[Mapping[str, Contestant]] = {
+    STANDBY: Contestant(
         knob="standby workers",
         default=1.0,
         grid=(2.0, 3.0),
         make=lambda arena, standby: ours(arena, standby=round(standby)),
     ),
-    "keda": Entry(
+    "keda": Contestant(
         knob="lagThreshold",
         default=10.0,
         grid=_steps(8.0, 20.0),
         make=lambda _, lag: KedaOnLag(behaviour=_behaviour(), lag_threshold=lag),
     ),
-    "hpa": Entry(
+    "hpa": Contestant(
         knob="utilisation",
         default=0.8,
         grid=_steps(0.72, 0.96),
         make=lambda _, busy: HpaOnBusy(behaviour=_behaviour(), target=busy),
     ),
-    "knative": Entry(
+    "knative": Contestant(
         knob="concurrency",
         default=11.2,  # 70 % of 16 slots
         grid=_steps(6.0, 12.0),
         make=lambda _, target: KnativeOnConcurrency(target=target, least=1, most=PARTITIONS),
     ),
-    "llm-d": Entry(
+    "llm-d": Contestant(
         knob="kvCacheThreshold",
         default=0.8,
         grid=_steps(0.7, 1.0),
         make=lambda arena, threshold: SaturationOfLlmd(behaviour=_behaviour(), slots=arena.slots, threshold=threshold),
     ),
-    "dynamo": Entry(knob="ITL in ms", default=50.0, grid=_steps(12.0, 24.0), make=_reactive),
+    "dynamo": Contestant(knob="ITL in ms", default=50.0, grid=_steps(12.0, 24.0), make=_reactive),
 }
 SCALERS: Final = (*BARS, OURS, *(name for name in ENTRIES if name != STANDBY))
 """Who is compared unless names are given."""

@@ -24,7 +24,7 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
+class DemandTrace:
     """Requests a second, one value a tick."""
 
     name: str
@@ -35,15 +35,15 @@ class Load:
     def span_ms(self) -> float:
         return self.tick_ms * len(self.per_s)
 
-    def part(self, start_ms: float, span_ms: float) -> "Load":
+    def part(self, start_ms: float, span_ms: float) -> "DemandTrace":
         """Return the part of the load from `start_ms` on, `span_ms` long."""
         start, end = round(start_ms / self.tick_ms), round((start_ms + span_ms) / self.tick_ms)
-        return Load(name=self.name, tick_ms=self.tick_ms, per_s=self.per_s[start:end])
+        return DemandTrace(name=self.name, tick_ms=self.tick_ms, per_s=self.per_s[start:end])
 
 
 def scaled(
     name: str, values: Sequence[float | None], bin_s: float, *, peak_per_s: float, tick_s: float, seed: int
-) -> Load:
+) -> DemandTrace:
     """Return a series as a load whose busiest minute has a rate of `peak_per_s`."""
     bins = np.array([np.nan if value is None else value for value in values], dtype=np.float64)
     places, known = np.arange(bins.size) + 0.5, ~np.isnan(bins)
@@ -59,7 +59,7 @@ def scaled(
     if spare > 0:  # a gamma rate with this variance, added to that of the Poisson process
         shape = np.maximum(per_s * tick_s / spare, 1e-9)
         per_s = np.random.default_rng(seed).gamma(shape) * spare / tick_s
-    return Load(name=name, tick_ms=tick_s * 1_000, per_s=per_s)
+    return DemandTrace(name=name, tick_ms=tick_s * 1_000, per_s=per_s)
 
 
 def shares(num_partitions: int, workers: int) -> tuple[float, ...]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ops.lab.fleet.curve import Curve
 from ops.lab.fleet.load import Floats
-from ops.lab.fleet.replay import Row, Told
+from ops.lab.fleet.replay import ReplayRow, Told
 from ops.measure.plot import Line, Plot
 from ops.measure.report import Part, report
 from ops.measure.runner import Cell, markdown
@@ -27,7 +27,7 @@ _BINS: Final = 240
 _HOUR_MS: Final = 3_600_000.0
 
 
-def table(rows: Sequence[Row]) -> str:
+def table(rows: Sequence[ReplayRow]) -> str:
     """Return the rows for a terminal."""
     return markdown(_TITLES, [_cells(row) for row in rows])
 
@@ -84,7 +84,7 @@ def _course(values: Floats, tick_ms: float) -> list[tuple[float, float]]:
     return [(start * tick_ms / _HOUR_MS, mean) for start, mean in means]
 
 
-def _cells(row: Row) -> tuple[Cell, ...]:
+def _cells(row: ReplayRow) -> tuple[Cell, ...]:
     return (
         row.trace,
         f"{row.cold_start_s:g} s",

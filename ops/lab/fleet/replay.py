@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from ops.lab.fleet.contest import BARS, BELIEFS, ENTRIES, OURS, SCALERS, Arena, bar, ours
 from ops.lab.fleet.curve import Curve
-from ops.lab.fleet.load import Load, scaled
+from ops.lab.fleet.load import DemandTrace, scaled
 from ops.lab.fleet.pool import Pool, num_turns
 from ops.lab.fleet.simulator import FleetSimulator, Played
 from ops.lab.fleet.watch import Watch
@@ -30,7 +30,7 @@ _FIRST_MS: Final = 300_000.0
 Point = tuple[float, float]
 
 
-class Row(Struct, frozen=True, kw_only=True):
+class ReplayRow(Struct, frozen=True, kw_only=True):
     """A scaler's result on a trace.
 
     Attributes:
@@ -65,8 +65,8 @@ class Row(Struct, frozen=True, kw_only=True):
 class Told:
     """A row, and its run over time for a plot."""
 
-    row: Row
-    load: Load
+    row: ReplayRow
+    load: DemandTrace
     played: Played
 
 
@@ -76,14 +76,14 @@ class _Scoring:
 
     trace: str
     cold_start_s: float
-    load: Load
+    load: DemandTrace
     bars: Mapping[str, Played]
 
     def told(
         self, played: Played, scaler: str, setting: str = "", *, tuned: bool = False, equal_hours: float | None = None
     ) -> Told:
         hours, clairvoyant = played.worker_hours, self.bars["clairvoyant"].worker_hours
-        row = Row(
+        row = ReplayRow(
             trace=self.trace,
             cold_start_s=self.cold_start_s,
             scaler=scaler,
@@ -113,7 +113,7 @@ class Replay:
     tell: Callable[[int], None] = lambda _: None
     _num: int = field(default=0, init=False)
 
-    def load(self, series: Series) -> Load:
+    def load(self, series: Series) -> DemandTrace:
         """Return the series as a load whose busiest minute is the workers' capacity. With `hours`, only the hours
         around that minute are kept."""
         long = min(series.bin_s * len(series.values), (self.hours or math.inf) * 3_600) > _LONG_S
@@ -176,7 +176,7 @@ class Replay:
             load=arena.load, scaler=scaler, pool=pool, watch=watch, curve=self.curve, seed=self.experiment.seed
         ).run()
 
-    def _first_size(self, load: Load) -> int:
+    def _first_size(self, load: DemandTrace) -> int:
         """Return the number of workers that the first minutes need."""
         first = load.per_s[: max(1, round(_FIRST_MS / load.tick_ms))]
         return max(1, math.ceil(float(first.mean()) / self.curve.per_s / self.curve.carries(self.goal)))

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from ops.lab.fleet.curve import Curve
-from ops.lab.fleet.load import Floats, Ints, Load, shares
+from ops.lab.fleet.load import DemandTrace, Floats, Ints, shares
 from ops.lab.fleet.pool import Pool
 from ops.lab.fleet.watch import Watch, Workers
 from ops.scaling.autoscale.scaler import Scaler
@@ -43,7 +43,7 @@ class Played:
 class FleetSimulator:
     """`run` plays the load once."""
 
-    load: Load
+    load: DemandTrace
     scaler: Scaler
     pool: Pool
     watch: Watch

@@ -34,13 +34,13 @@ def forecast(options: ForecastOptions) -> None:
     it alone."""
     from time import process_time
 
-    from ops.lab.forecast.rolling import HORIZONS_MIN, Row, rows_of
+    from ops.lab.forecast.rolling import HORIZONS_MIN, ForecastRow, rows_of
     from ops.measure.runner import markdown, progress_bar, write_json
     from ops.scaling.forecast.demand_forecast import DemandForecast
     from ops.traces.recorded import LONG_ENOUGH, read_series
 
     traces = [read_series(name) for name in options.trace or LONG_ENOUGH]
-    rows: list[Row] = []
+    rows: list[ForecastRow] = []
     with progress_bar(Console(stderr=True), "forecasting", len(traces)) as progress:
         for number, series in enumerate(traces, 1):
             found = DemandForecast(bin_s=series.bin_s)

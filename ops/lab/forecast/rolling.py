@@ -19,7 +19,7 @@ _MOST_HEADROOM: Final = 1_000.0
 _LEAST: Final = 1e-6
 
 
-class Row(Struct, frozen=True, kw_only=True):
+class ForecastRow(Struct, frozen=True, kw_only=True):
     """The forecast of a trace, `horizon_min` minutes ahead.
 
     Attributes:
@@ -43,7 +43,7 @@ class Row(Struct, frozen=True, kw_only=True):
 
 def rows_of(
     series: Series, forecast: Forecast, horizons_min: Sequence[float], quantile: float, clock: Callable[[], float]
-) -> list[Row]:
+) -> list[ForecastRow]:
     """Forecast each bin of the series. Raises `SettingsError` if a horizon is no whole number of its bins, or it is too
     short."""
     steps = [_steps(series, horizon) for horizon in horizons_min]
@@ -61,7 +61,7 @@ def rows_of(
         over, under = _missed(upper, y)
         of_flat = _under_at(last[judged], y, over)
         rows.append(
-            Row(
+            ForecastRow(
                 trace=series.name,
                 horizon_min=horizon,
                 coverage=float((y <= upper).mean()),

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ops.command_line import output
-from ops.lab.client.load import Load
+from ops.lab.client.load import LoadRun
 from ops.lab.client.outcome import Outcome
 from ops.lab.client.plan import plan_of
 from ops.lab.load.figures.groups import rows_of
@@ -70,7 +70,7 @@ async def bench_load(options: LoadOptions, settings: Settings, command: str, con
     """Run one load. Raises `SettingsError`, `ConnectFailed`, `ServiceError`."""
     count = options.warmup + options.requests
     async with target(options.url, options.broker, settings, console) as (url, facts):
-        limits = await Load(url).look()
+        limits = await LoadRun(url).look()
         clients = options.clients or DEFAULT_CLIENTS if options.rate is None else None
         deadline_ms = options.deadline_ms or limits.deadline_ms
         connections = options.connections or (count if options.new_sessions else clients)
@@ -90,7 +90,7 @@ async def bench_load(options: LoadOptions, settings: Settings, command: str, con
             times=times,
             alone=options.new_sessions and options.connections is None,
         )
-        load = Load(url, connections=connections, max_inflight=1 if clients else limits.max_inflight)
+        load = LoadRun(url, connections=connections, max_inflight=1 if clients else limits.max_inflight)
         with progress_bar(console, "answers", count) as progress:
             outcomes = await load.run(plan, progress, clients=clients)
     measured = outcomes[options.warmup :]

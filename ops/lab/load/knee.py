@@ -12,7 +12,7 @@ from typing import Final
 
 from rich.console import Console
 
-from ops.lab.client.load import Load
+from ops.lab.client.load import LoadRun
 from ops.lab.client.plan import plan_of
 from ops.lab.load.bench import connections_for, faq_questions, open_files, target, texts_of
 from ops.lab.load.figures.report import summarise
@@ -83,7 +83,7 @@ async def _try(
 ) -> Try:
     """Run one try. Each has its own arrivals, so that a coincidence in one does not decide."""
     seed = options.seed * 10_007 + number
-    limits = await Load(url).look()
+    limits = await LoadRun(url).look()
     times = _times(rate, seconds, seed)
     plan = plan_of(
         texts_of(len(times), seed, faq, mix=options.mix),
@@ -94,7 +94,7 @@ async def _try(
     )
     connections = connections_for(rate, plan[0].deadline_ms, len(times), limits)
     open_files(connections)
-    report = summarise(await Load(url, connections=connections, max_inflight=limits.max_inflight).run(plan))
+    report = summarise(await LoadRun(url, connections=connections, max_inflight=limits.max_inflight).run(plan))
     return Try(
         rate=rate,
         requests=report.requests,

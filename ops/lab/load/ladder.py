@@ -18,7 +18,7 @@ from rich.console import Console
 
 from ops.evaluation.judging.judge import Given, judge
 from ops.evaluation.judging.questions import PACKAGED_QUESTIONS, Question, read_questions
-from ops.lab.client.load import Load
+from ops.lab.client.load import LoadRun
 from ops.lab.client.outcome import Outcome
 from ops.lab.client.plan import Planned, plan_of
 from ops.lab.load.bench import open_files
@@ -85,7 +85,7 @@ class _Bench:
         """Return the champion's answers a second while it always has something to do."""
         plan, _ = await self._plan(_CALIBRATION, seed=-1, rate=None)
         patient = [replace(one, request=_patient(one.request), deadline_ms=_PATIENCE_MS) for one in plan]
-        outcomes = await Load(self.url).run(patient, clients=_CLIENTS)
+        outcomes = await LoadRun(self.url).run(patient, clients=_CLIENTS)
         ends = [outcome.done_s for outcome in outcomes if outcome.by_model and outcome.done_s is not None]
         return len(ends) / (max(ends) - min(outcome.scheduled_s for outcome in outcomes))
 
@@ -93,7 +93,7 @@ class _Bench:
         await self.hold(None if ladder else CHAMPION)
         plan, asked = await self._plan(round(rate * self.options.seconds), seed=seed, rate=rate)
         open_files(len(plan))
-        outcomes = await Load(self.url).run(plan)
+        outcomes = await LoadRun(self.url).run(plan)
         right = [is_right(question, outcome) for question, outcome in zip(asked, outcomes, strict=True)]
         return LadderRun(
             load=load,
@@ -108,7 +108,7 @@ class _Bench:
         """Plan `count` questions, each in a new conversation. Runs with the same seed have the same questions."""
         asked = [self.questions[(seed * 31 + number) % len(self.questions)] for number in range(count)]
         times = None if rate is None else schedule("poisson", rate=rate, count=count, seed=seed)
-        limits = await Load(self.url).look()
+        limits = await LoadRun(self.url).look()
         texts = [question.question for question in asked]
         return plan_of(texts, limits, max_output_tokens=_MAX_OUTPUT_TOKENS, times=times, alone=True), asked
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from rich.console import Console
 
-from ops.lab.client.load import Load
+from ops.lab.client.load import LoadRun
 from ops.lab.client.outcome import Outcome
 from ops.lab.client.plan import Planned, most_at_once
 from ops.lab.load.bench import UNKNOWN, answered_by, open_files, tell
@@ -29,7 +29,7 @@ async def replay(options: ReplayOptions, command: str, console: Console) -> None
     plan = planned(recording, speed=options.speed)
     run = _run(options, command, plan)
     open_files(run.connections)
-    load = Load(options.url, token=options.token, name="replay")
+    load = LoadRun(options.url, token=options.token, name="replay")
     await load.look()
     facts = environment(engine=UNKNOWN, broker="unknown")
     asked = f"{len(plan):,} questions of {recording.num_sessions:,} conversations over {plan[-1].at_s:,.1f} s"

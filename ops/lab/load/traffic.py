@@ -5,7 +5,7 @@ from typing import Final
 
 from rich.console import Console
 
-from ops.lab.client.load import Load
+from ops.lab.client.load import LoadRun
 from ops.lab.client.outcome import Outcome
 from ops.lab.client.plan import Planned, most_at_once
 from ops.lab.load.bench import answered_by, faq_questions, open_files, target, tell
@@ -52,7 +52,7 @@ async def bench_traffic(options: TrafficOptions, settings: Settings, command: st
     made_up = options.name in _OF_LENGTHS if options.made_up is None else options.made_up
     faq = [] if made_up else faq_questions(settings.faq.path)
     async with target(options.url, options.broker, settings, console) as (url, facts):
-        load = Load(url, token=options.token, name="traffic")
+        load = LoadRun(url, token=options.token, name="traffic")
         limits = await load.look()
         promise = Promise(first_token_ms=limits.first_token_ms, deadline_ms=limits.deadline_ms)
         trace = traffic(

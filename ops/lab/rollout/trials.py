@@ -222,7 +222,7 @@ def run(plan: Plan, traffic: Traffic, seed: int) -> Run:
     )
 
 
-class Row(Struct, frozen=True, kw_only=True):
+class TrialRow(Struct, frozen=True, kw_only=True):
     """Rollouts of one kind. The quantiles are canary answers from the first bad one to the alarm, of the rollouts that
     were rolled back; `failed` is the p90 of the conversations in which the canary was worse."""
 
@@ -237,14 +237,14 @@ class Row(Struct, frozen=True, kw_only=True):
     within_30_s: int = 0
 
 
-def row(plan: Plan, traffic: Traffic, rollouts: int, seed: int) -> Row:
+def row(plan: Plan, traffic: Traffic, rollouts: int, seed: int) -> TrialRow:
     """Run the rollouts, each with another seed. A rollout that becomes bad late is held at its first step."""
     plan = replace(plan, min_answers=_NEVER, progress_s=_NEVER) if traffic.good else plan
     runs = [run(plan, traffic, seed * 1_000_003 + number) for number in range(rollouts)]
     back = [each for each in runs if each.ended == "roll back"]
     counts = sorted(each.canary_answers for each in back)
     promoted = sum(each.ended == "finish" for each in runs)
-    found = Row(name=traffic.name, rollouts=rollouts, rolled_back=len(back), promoted=promoted)
+    found = TrialRow(name=traffic.name, rollouts=rollouts, rolled_back=len(back), promoted=promoted)
     if not counts:
         return found
     return replace(
@@ -257,18 +257,18 @@ def row(plan: Plan, traffic: Traffic, rollouts: int, seed: int) -> Row:
     )
 
 
-def trials(rollouts: int, each: int, rate: float, seed: int, console: Console) -> list[Row]:
+def trials(rollouts: int, each: int, rate: float, seed: int, console: Console) -> list[TrialRow]:
     """Return a row of each kind of equal versions and of each kind of a worse canary."""
     kinds = [(traffic, rollouts) for traffic in equal(rate)] + [(traffic, each) for traffic in worse(rate)]
     with progress_bar(console, "rollouts", len(kinds)) as progress:
-        rows: list[Row] = []
+        rows: list[TrialRow] = []
         for traffic, number in kinds:
             rows.append(row(PLAN, traffic, number, seed * 100 + len(rows)))
             progress(len(rows))
     return rows
 
 
-def table(rows: Sequence[Row]) -> str:
+def table(rows: Sequence[TrialRow]) -> str:
     """Return the rows as text."""
     lines = [f"{'':27}rolled back  promoted   canary answers: median   p90  most  failed  in 30 s"]
     for each in rows:

@@ -25,7 +25,7 @@ _THRESHOLDS: Final = (0.25, 0.5, 0.75, 0.9)  # of decode work, as quantiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bound:
+class ScheduleBound:
     """No schedule that keeps the floors gives more than `answers` in time, none at all more than `without_floors`.
 
     `usable_ms`: the most machine time that can go into answers in time. `floor_ms`: of it, by bucket, what each class
@@ -56,11 +56,11 @@ class Jobs:
     relaxations: tuple[Relaxation, ...]
 
 
-def upper_bound(trace: Trace, least: LeastWork) -> Bound:
+def upper_bound(trace: Trace, least: LeastWork) -> ScheduleBound:
     """Return the bound for a trace on one engine."""
     jobs = _jobs(trace.requests, least)
     if not jobs.work_ms.size:
-        return Bound(answers=0, without_floors=0, usable_ms=0.0, floor_ms={})
+        return ScheduleBound(answers=0, without_floors=0, usable_ms=0.0, floor_ms={})
     free, tightest = min(
         ((_optimum(relaxation, np.ones_like(jobs.work_ms))[0], relaxation) for relaxation in jobs.relaxations),
         key=lambda found: found[0],
@@ -71,7 +71,7 @@ def upper_bound(trace: Trace, least: LeastWork) -> Bound:
     alone = [_most_work(jobs, tightest, work_ms) for work_ms in by_bucket]
     floors = np.minimum(_FLOOR_SHARE * usable_ms * offered / offered.sum(), alone)
     floored = _least_over_multipliers(jobs, tightest, floors)
-    return Bound(
+    return ScheduleBound(
         answers=math.floor(min(free, floored) + _ROUNDING),
         without_floors=math.floor(free + _ROUNDING),
         usable_ms=usable_ms,

@@ -11,11 +11,11 @@ import msgspec
 from gateway.destination.admission import AdmissionPolicy
 from gateway.destination.ladder import Ladder
 from gateway.destination.lanes import LaneAdmissions
-from ops.lab.simulate.bound import Bound, upper_bound
+from ops.lab.simulate.bound import ScheduleBound, upper_bound
 from ops.lab.simulate.ladder import LadderSimulator, LadderWorker
 from ops.lab.simulate.recorded import read_trace
 from ops.lab.simulate.rivals import IGNORES_DEADLINES, LADDER, OURS, POLICIES, RESERVE, WHOLE_BATCHES, scheduler_of
-from ops.lab.simulate.rows import Row, Subject, bound_row, row_of
+from ops.lab.simulate.rows import SimulationRow, Subject, bound_row, row_of
 from ops.traces.costs import EngineCosts
 from ops.traces.drawn import KINDS
 from ops.traces.trace import Trace
@@ -47,9 +47,9 @@ class Comparison(Experiment, frozen=True, kw_only=True):
     def num_runs(self) -> int:
         return len(self.traces) * len(self.loads) * len(self.policies)
 
-    def run(self, tell: Callable[[int], None]) -> list[Row]:
+    def run(self, tell: Callable[[int], None]) -> list[SimulationRow]:
         """Return the rows by trace, load and policy. `tell` is called with the number of rows after each."""
-        rows: list[Row] = []
+        rows: list[SimulationRow] = []
         for name in self.traces:
             for load in self.loads:
                 trace = self._trace(name, load)
@@ -58,8 +58,8 @@ class Comparison(Experiment, frozen=True, kw_only=True):
                     tell(len(rows))
         return rows
 
-    def _rows(self, trace: Trace) -> Iterator[Row]:
-        bound: Bound | None = None
+    def _rows(self, trace: Trace) -> Iterator[SimulationRow]:
+        bound: ScheduleBound | None = None
         for policy in sorted(self.policies, key=KNOWN_POLICIES.index):
             if policy == BOUND:
                 bound = upper_bound(trace, self.least)
@@ -73,10 +73,10 @@ class Comparison(Experiment, frozen=True, kw_only=True):
         assert load is not None
         return self.trace(name, load)
 
-    def _subject(self, trace: Trace, policy: str, bound: Bound | None) -> Subject:
+    def _subject(self, trace: Trace, policy: str, bound: ScheduleBound | None) -> Subject:
         return Subject(trace=trace, policy=policy, lengths=self.lengths, least=self.least, bound=bound)
 
-    def _simulate(self, subject: Subject) -> Row:
+    def _simulate(self, subject: Subject) -> SimulationRow:
         ladder = self.ladder_simulator(subject.trace) if subject.policy == LADDER else None
         simulator = ladder or self.policy_simulator(subject.trace, subject.policy)
         start_s = time.perf_counter()

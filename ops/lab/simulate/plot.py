@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Final
 
-from ops.lab.simulate.rows import Row
+from ops.lab.simulate.rows import SimulationRow
 
 _LEFT: Final = 190.0
 _BAR: Final = 460.0
@@ -23,7 +23,7 @@ text { fill: light-dark(#3a4246, #b9c2c4); font: 400 12px/1 system-ui, sans-seri
 _PARTS: Final = (("answer", "in deadline"), ("late", "late"), ("fallback", "fallback"), ("refused", "refused"))
 
 
-def plot(rows: Sequence[Row]) -> str:
+def plot(rows: Sequence[SimulationRow]) -> str:
     """Return a bar a row, in the rows' order: the shares of its outcomes, and how many were answered in time."""
     width, height = _LEFT + _BAR + _RIGHT, _HEAD + _LINE * len(rows) + 8
     bars = "".join(_bar(row, _HEAD + _LINE * number) for number, row in enumerate(rows))
@@ -41,7 +41,7 @@ def _legend() -> str:
     )
 
 
-def _bar(row: Row, top: float) -> str:
+def _bar(row: SimulationRow, top: float) -> str:
     load = "" if row.load is None else f" {row.load:g}×"
     parts, left = [f'<text x="8" y="{top + 13:g}">{escape(f"{row.trace}{load} {row.policy}")}</text>'], _LEFT
     counts = (row.model_in_deadline, row.model_late, row.fallback, row.refused)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from ops.lab.simulate.bound import Bound
+from ops.lab.simulate.bound import ScheduleBound
 from ops.measure.quantiles import percentile
 from ops.traces.least_work import LeastWork
 from ops.traces.trace import Trace
@@ -24,7 +24,7 @@ class ClassRow(Struct, frozen=True, kw_only=True):
     floor_ratio: float | None
 
 
-class Row(Struct, frozen=True, kw_only=True):
+class SimulationRow(Struct, frozen=True, kw_only=True):
     """TTFT is of every answer that the model began, late ones too.
 
     `wasted_steps` is the share of rows in steps that were spent on answers not in time; `busy` the engine's share of
@@ -63,16 +63,16 @@ class Subject(Struct, frozen=True, kw_only=True):
     policy: str
     lengths: str
     least: LeastWork
-    bound: Bound | None
+    bound: ScheduleBound | None
 
 
-def row_of(subject: Subject, run: Run, *, real_s: float | None = None) -> Row:
+def row_of(subject: Subject, run: Run, *, real_s: float | None = None) -> SimulationRow:
     """`real_s`: how long the simulation took."""
     trace, bound = subject.trace, subject.bound
     counts = Counter(ending.outcome for ending in run.endings)
     good = counts[SimulatedOutcome.IN_DEADLINE]
     ttfts = run.ttfts_ms()
-    return Row(
+    return SimulationRow(
         trace=trace.name,
         load=trace.load,
         policy=subject.policy,
@@ -97,11 +97,11 @@ def row_of(subject: Subject, run: Run, *, real_s: float | None = None) -> Row:
     )
 
 
-def bound_row(subject: Subject) -> Row:
+def bound_row(subject: Subject) -> SimulationRow:
     """Return the bound's own row: what it does not answer in time gets its fallback."""
     trace, bound = subject.trace, subject.bound
     assert bound is not None
-    return Row(
+    return SimulationRow(
         trace=trace.name,
         load=trace.load,
         policy="bound",
@@ -122,7 +122,7 @@ def bound_row(subject: Subject) -> Row:
     )
 
 
-def _by_class(endings: Iterable[Ending], least: LeastWork, bound: Bound | None) -> dict[str, ClassRow]:
+def _by_class(endings: Iterable[Ending], least: LeastWork, bound: ScheduleBound | None) -> dict[str, ClassRow]:
     offered: Counter[str] = Counter()
     good: Counter[str] = Counter()
     work: Counter[str] = Counter()

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from ops.lab.simulate.rows import Row
+from ops.lab.simulate.rows import SimulationRow
 from ops.measure.runner import Cell, markdown
 
 _OURS = "goodput"
 
 
-def table(rows: Sequence[Row]) -> str:
+def table(rows: Sequence[SimulationRow]) -> str:
     """Markdown. "goodput ×" is how many times this policy's answers in time our policy gives on the same trace."""
     header = (
         "trace", "load", "policy", "requests", "in deadline", "late", "fallback", "refused",
@@ -17,18 +17,18 @@ def table(rows: Sequence[Row]) -> str:
     return markdown(header, [_line(row, rows) for row in rows])
 
 
-def ratio_to_ours(row: Row, rows: Sequence[Row]) -> float | None:
+def ratio_to_ours(row: SimulationRow, rows: Sequence[SimulationRow]) -> float | None:
     """Return how many times this row's answers in time our policy gives; None where it was not run or this gives
     none."""
     ours = next((one for one in rows if one.policy == _OURS and _same(one, row)), None)
     return ours.model_in_deadline / row.model_in_deadline if ours is not None and row.model_in_deadline else None
 
 
-def _same(one: Row, other: Row) -> bool:
+def _same(one: SimulationRow, other: SimulationRow) -> bool:
     return (one.trace, one.load, one.seed) == (other.trace, other.load, other.seed)
 
 
-def _line(row: Row, rows: Sequence[Row]) -> tuple[Cell, ...]:
+def _line(row: SimulationRow, rows: Sequence[SimulationRow]) -> tuple[Cell, ...]:
     return (
         row.trace,
         "as recorded" if row.load is None else f"{row.load:g}",

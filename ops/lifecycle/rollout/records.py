@@ -117,7 +117,7 @@ class Rollout:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class LoggedDecision:
     """A decision as people read it. `author` is empty where the rollout itself decided."""
 
     unix_ms: int
@@ -127,12 +127,12 @@ class Entry:
     numbers: str
 
 
-def decisions(rollout: Rollout) -> list[Entry]:
+def decisions(rollout: Rollout) -> list[LoggedDecision]:
     """Return all that was decided, in its order."""
     notes = [note for note in rollout.notes if note.kind != POSTED]
     records: list[Move | Noted] = [*notes, *rollout.moves[: rollout.num_moves]]
     found = [
-        Entry(
+        LoggedDecision(
             unix_ms=record.unix_ms,
             what=record.kind if isinstance(record, Noted) else f"epoch {record.epoch}",
             author="" if isinstance(record, Noted) or record.author == rollout.author else record.author,

@@ -14,7 +14,7 @@ from ops.command_line import output
 from ops.operate.doctor.engine_facts import engine_facts
 from ops.operate.doctor.kv_memory import kv_facts
 from ops.operate.doctor.machine import machine_facts
-from ops.operate.doctor.row import Row
+from ops.operate.doctor.row import CheckRow
 from ops.operate.doctor.rows import Facts, Purpose, judge, nothing_is_missing, verdict
 from ops.operate.doctor.services import service_facts
 from ops.stack.port_use import port_use
@@ -47,7 +47,7 @@ def gather(settings: Settings) -> Facts:
     )
 
 
-def print_table(rows: Sequence[Row], console: Console) -> None:
+def print_table(rows: Sequence[CheckRow], console: Console) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("what", "status", "found", "remedy"):
         table.add_column(title, overflow="fold")

@@ -11,7 +11,7 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CheckRow:
     """One row of the table. `remedy` is empty if and only if the status is ok."""
 
     name: str
@@ -20,5 +20,5 @@ class Row:
     remedy: str = ""
 
 
-def row(name: str, found: bool, detail: str, remedy: str, *, otherwise: Status = Status.MISSING) -> Row:
-    return Row(name, Status.OK, detail) if found else Row(name, otherwise, detail, remedy)
+def row(name: str, found: bool, detail: str, remedy: str, *, otherwise: Status = Status.MISSING) -> CheckRow:
+    return CheckRow(name, Status.OK, detail) if found else CheckRow(name, otherwise, detail, remedy)

@@ -12,7 +12,7 @@ from typing import Final, Literal
 from ops.operate.doctor.engine_facts import EngineFacts, UpstreamFacts
 from ops.operate.doctor.kv_memory import SESSION_TOKENS, KvFacts, RedisMemory
 from ops.operate.doctor.machine import MachineFacts
-from ops.operate.doctor.row import Row, Status, row
+from ops.operate.doctor.row import CheckRow, Status, row
 from ops.operate.doctor.services import ServiceFacts
 from ops.stack.embedded import INSTALL_COMMAND, REDIS_INSTALL_COMMAND, kafka_remedy
 from ops.stack.port_use import PortUse, another_port
@@ -54,7 +54,7 @@ class Facts:
     has_cursor_secret: bool = True
 
 
-def judge(facts: Facts, purpose: Purpose) -> list[Row]:
+def judge(facts: Facts, purpose: Purpose) -> list[CheckRow]:
     """Return the rows, the most important ones first."""
     if purpose == "demo":
         rows = [*_for_the_demo(facts), *_for_the_tests(facts), *_services(facts, Status.WARN)]
@@ -63,11 +63,11 @@ def judge(facts: Facts, purpose: Purpose) -> list[Row]:
     return [*rows, *_for_engine(facts), *_for_history(facts, purpose), *_for_kv(facts)]
 
 
-def nothing_is_missing(rows: Sequence[Row]) -> bool:
+def nothing_is_missing(rows: Sequence[CheckRow]) -> bool:
     return all(row.status is not Status.MISSING for row in rows)
 
 
-def verdict(rows: Sequence[Row], facts: Facts, purpose: Purpose) -> str:
+def verdict(rows: Sequence[CheckRow], facts: Facts, purpose: Purpose) -> str:
     """Return the last line."""
     complete = nothing_is_missing(rows)
     if purpose == "production":
@@ -79,7 +79,7 @@ def verdict(rows: Sequence[Row], facts: Facts, purpose: Purpose) -> str:
     return "make demo can run."
 
 
-def _for_production(rows: Sequence[Row]) -> str:
+def _for_production(rows: Sequence[CheckRow]) -> str:
     if not nothing_is_missing(rows):
         return "A gateway and a worker cannot serve from here yet: see the rows marked missing."
     if any(row.status is Status.WARN for row in rows):
@@ -87,7 +87,7 @@ def _for_production(rows: Sequence[Row]) -> str:
     return "A gateway and a worker have here what they need."
 
 
-def _for_the_demo(facts: Facts) -> list[Row]:
+def _for_the_demo(facts: Facts) -> list[CheckRow]:
     lacking = facts.machine.missing_modules.get("onnx", ())
     found = "prepared" if facts.model_prepared else "not prepared (make demo does it)"
     return [
@@ -117,7 +117,7 @@ def _for_the_demo(facts: Facts) -> list[Row]:
     ]
 
 
-def _for_a_process(facts: Facts) -> list[Row]:
+def _for_a_process(facts: Facts) -> list[CheckRow]:
     lacking = facts.machine.missing_modules.get("onnx", ()) if facts.uses_cpu_engine else ()
     found = "prepared" if facts.model_prepared else "not prepared"
     rows = [_python(facts), *_model(facts, found, otherwise=Status.MISSING)]
@@ -128,7 +128,7 @@ def _for_a_process(facts: Facts) -> list[Row]:
     return [*rows, port, *_machine(facts)]
 
 
-def _python(facts: Facts) -> Row:
+def _python(facts: Facts) -> CheckRow:
     oldest = ".".join(map(str, OLDEST_PYTHON))
     version = ".".join(map(str, facts.machine.python))
     return row(
@@ -139,7 +139,7 @@ def _python(facts: Facts) -> Row:
     )
 
 
-def _model(facts: Facts, found: str, *, otherwise: Status) -> list[Row]:
+def _model(facts: Facts, found: str, *, otherwise: Status) -> list[CheckRow]:
     """Check the model's folder. An upstream server needs none."""
     if facts.engine is not None and facts.engine.upstreams:
         return []
@@ -147,12 +147,12 @@ def _model(facts: Facts, found: str, *, otherwise: Status) -> list[Row]:
     return [row("model", facts.model_prepared, detail, "replyline model prepare", otherwise=otherwise)]
 
 
-def _port(facts: Facts, remedy: str, *, otherwise: Status) -> Row:
+def _port(facts: Facts, remedy: str, *, otherwise: Status) -> CheckRow:
     usable = facts.port_use in {PortUse.FREE, PortUse.REPLYLINE}
     return row(f"port {facts.port}", usable, facts.port_use, remedy, otherwise=otherwise)
 
 
-def _machine(facts: Facts) -> list[Row]:
+def _machine(facts: Facts) -> list[CheckRow]:
     return [
         row(
             "cores",
@@ -171,7 +171,7 @@ def _machine(facts: Facts) -> list[Row]:
     ]
 
 
-def _for_the_tests(facts: Facts) -> list[Row]:
+def _for_the_tests(facts: Facts) -> list[CheckRow]:
     warn = Status.WARN
     lacking = facts.machine.missing_modules.get("dev", ())
     java = "not found" if facts.machine.java is None else str(facts.machine.java)
@@ -196,7 +196,7 @@ def _for_the_tests(facts: Facts) -> list[Row]:
     ]
 
 
-def _services(facts: Facts, otherwise: Status) -> list[Row]:
+def _services(facts: Facts, otherwise: Status) -> list[CheckRow]:
     """Check the services. The demo starts its own. One of several brokers is enough to start with."""
     own = " (make demo brings its own)" if otherwise is Status.WARN else ""
     remedy = f"start it, or set {{}}{own}"
@@ -212,19 +212,23 @@ def _services(facts: Facts, otherwise: Status) -> list[Row]:
         for address, up in facts.services.kafka.items()
     ]
     if facts.services.kafka_refusal is not None:
-        rows.append(Row("Kafka's door", otherwise, facts.services.kafka_refusal, "correct the settings named there"))
+        rows.append(
+            CheckRow("Kafka's door", otherwise, facts.services.kafka_refusal, "correct the settings named there")
+        )
     rows += [
         row(f"Redis {address}", up, _answering(up), remedy.format("REPLYLINE_REDIS__URL"), otherwise=otherwise)
         for address, up in facts.services.redis.items()
     ]
     rows += [
-        Row("Redis' door", otherwise, refusal, "check the URL and what it names: REPLYLINE_REDIS__URL, …KV_REDIS__URL")
+        CheckRow(
+            "Redis' door", otherwise, refusal, "check the URL and what it names: REPLYLINE_REDIS__URL, …KV_REDIS__URL"
+        )
         for refusal in facts.services.redis_refusals
     ]
     return rows
 
 
-def _for_topics(facts: Facts) -> list[Row]:
+def _for_topics(facts: Facts) -> list[CheckRow]:
     """Check the topics: an acknowledged record must survive the loss of a broker, and be retained as long as its
     readers need it."""
     if not facts.services.copies:
@@ -260,7 +264,7 @@ def _kept_ms(copies: TopicCopies) -> float:
     return float("inf") if copies.kept_ms == _FOR_EVER else copies.kept_ms
 
 
-def _for_the_door(facts: Facts) -> list[Row]:
+def _for_the_door(facts: Facts) -> list[CheckRow]:
     """Check a gateway's settings for clients; a worker needs none."""
     return [
         row(
@@ -280,9 +284,9 @@ def _for_the_door(facts: Facts) -> list[Row]:
     ]
 
 
-def _for_engine(facts: Facts) -> list[Row]:
+def _for_engine(facts: Facts) -> list[CheckRow]:
     """Check the GPU if one is needed, and whether the engine will fit in memory."""
-    rows: list[Row] = []
+    rows: list[CheckRow] = []
     if facts.engine is None:
         return rows
     others = any(isinstance(each.found, Served) for each in facts.engine.upstreams)
@@ -290,28 +294,32 @@ def _for_engine(facts: Facts) -> list[Row]:
     gpu, plan = facts.engine.gpu, facts.engine.memory
     if isinstance(gpu, Unusable):
         remedy = "REPLYLINE_WORKER__ENGINE=onnx, or REPLYLINE_WORKER__FALLBACK_ENGINE=onnx"
-        rows.append(Row(f"engine {facts.engine.name}", Status.WARN, gpu.reason, remedy))
+        rows.append(CheckRow(f"engine {facts.engine.name}", Status.WARN, gpu.reason, remedy))
     elif gpu is not None:
         named = f" ({facts.engine.device})" if facts.engine.device else ""
-        rows.append(Row(f"engine {facts.engine.name}", Status.OK, f"{gpu.version} on {gpu.device}{named}, {gpu.sm}"))
+        rows.append(
+            CheckRow(f"engine {facts.engine.name}", Status.OK, f"{gpu.version} on {gpu.device}{named}, {gpu.sm}")
+        )
     if isinstance(facts.engine.native, Unusable):
         why, _, remedy = facts.engine.native.reason.rpartition("; ")
-        rows.append(Row("engine native", Status.WARN, f"{why}: onnx computes", remedy.removeprefix("run: ")))
+        rows.append(CheckRow("engine native", Status.WARN, f"{why}: onnx computes", remedy.removeprefix("run: ")))
     elif facts.engine.native is not None:
-        rows.append(Row("engine native", Status.OK, facts.engine.native))
+        rows.append(CheckRow("engine native", Status.OK, facts.engine.native))
     if plan is not None:
         rows.append(row("memory plan", plan.fits, plan.describe(), plan.remedy, otherwise=Status.WARN))
     return rows
 
 
-def _upstream(facts: UpstreamFacts, otherwise: Status) -> Row:
+def _upstream(facts: UpstreamFacts, otherwise: Status) -> CheckRow:
     name, found = f"upstream {facts.address}", facts.found
     if isinstance(found, UpstreamFailure):
         why, _, remedy = str(found).partition("; ")
-        return Row(name, otherwise, why, remedy or "REPLYLINE_UPSTREAM__URL")
+        return CheckRow(name, otherwise, why, remedy or "REPLYLINE_UPSTREAM__URL")
     serves = f"serves {', '.join(found.models[:_MOST_MODELS])}"
     if facts.model and facts.model not in found.models:
-        return Row(name, Status.MISSING, f"{serves}; not {facts.model}", "set REPLYLINE_UPSTREAM__MODEL to one of them")
+        return CheckRow(
+            name, Status.MISSING, f"{serves}; not {facts.model}", "set REPLYLINE_UPSTREAM__MODEL to one of them"
+        )
     slots, length = found.slots or facts.slots, found.length or facts.length
     room = f"{counted(slots, 'request')} at a time" if found.slots else "does not say how many requests at a time"
     room = f"{serves}; {room}, {length:,} tokens each" if found.length else f"{serves}; {room}"
@@ -320,11 +328,11 @@ def _upstream(facts: UpstreamFacts, otherwise: Status) -> Row:
     if slots < facts.slots or length < facts.length:
         asked = f"REPLYLINE_WORKER__SLOTS={min(slots, facts.slots)}"
         remedy = f"{asked}, REPLYLINE_WORKER__MAX_LENGTH={min(length, facts.length)}"
-        return Row(name, Status.WARN, f"{room}; set: {facts.slots} and {facts.length:,}", remedy)
-    return Row(name, Status.OK, room)
+        return CheckRow(name, Status.WARN, f"{room}; set: {facts.slots} and {facts.length:,}", remedy)
+    return CheckRow(name, Status.OK, room)
 
 
-def _for_history(facts: Facts, purpose: Purpose) -> list[Row]:
+def _for_history(facts: Facts, purpose: Purpose) -> list[CheckRow]:
     """Check the history: it must be in a Redis that evicts nothing. A demo may lose it."""
     memory = facts.services.history_memory
     if memory is None or purpose == "demo":
@@ -342,7 +350,7 @@ def _limit(memory: RedisMemory) -> str:
     return f"maxmemory {memory.max_bytes / 2**20:,.0f} MiB" if memory.max_bytes else "maxmemory: unlimited"
 
 
-def _for_kv(facts: Facts) -> list[Row]:
+def _for_kv(facts: Facts) -> list[CheckRow]:
     """Return how many sessions' KV fits in memory; empty without a prepared model, or if no KV is stored."""
     if facts.kv is None:
         return []
@@ -353,13 +361,13 @@ def _for_kv(facts: Facts) -> list[Row]:
     needs = f"{facts.kv.precision}: {session_bytes / 1e6:.1f} MB for {SESSION_TOKENS:,} tokens"
     fitting = counted((facts.kv.host_mib << 20) // session_bytes, "session")
     host_fits = f"{facts.kv.host_mib} MiB of host memory: {fitting}"
-    rows = [Row("session KV", Status.OK, f"{needs} (bytes a token: {by_precision}); {host_fits}")]
+    rows = [CheckRow("session KV", Status.OK, f"{needs} (bytes a token: {by_precision}); {host_fits}")]
     if facts.services.kv_memory is not None:
         rows.append(_redis_room(facts.services.kv_memory, session_bytes, own=facts.services.has_kv_redis))
     return rows
 
 
-def _redis_room(memory: RedisMemory, session_bytes: int, *, own: bool) -> Row:
+def _redis_room(memory: RedisMemory, session_bytes: int, *, own: bool) -> CheckRow:
     remedy = "redis-cli config set maxmemory-policy allkeys-lru"
     if not own:
         remedy = "use a separate Redis for KV, which evicts (allkeys-lru): REPLYLINE_KV_REDIS__URL"

@@ -6,7 +6,7 @@ from typing import Final
 import pytest
 import pytest_asyncio
 
-from ops.lab.client.load import Load
+from ops.lab.client.load import LoadRun
 from ops.lab.client.outcome import Outcome
 from ops.lab.client.plan import plan_of
 from ops.lab.texts.prompts import question
@@ -93,7 +93,7 @@ def _ttft_p99_ms(asked: list[Outcome]) -> float:
     return percentile(sorted(one.ttft_ms or 0.0 for one in asked if one.good) or [0.0], 0.99)
 
 
-async def _asked(load: Load, times: list[float], *, clients: int | None = None) -> list[Outcome]:
+async def _asked(load: LoadRun, times: list[float], *, clients: int | None = None) -> list[Outcome]:
     texts = [question(24, number) for number in range(len(times))]
     plan = plan_of(texts, await load.look(), max_output_tokens=16, times=times)
     return await load.run(plan, clients=clients)
@@ -102,7 +102,7 @@ async def _asked(load: Load, times: list[float], *, clients: int | None = None) 
 async def _capacity(url: str) -> float:
     """Return model answers a second with more requests than slots; the first and the last do not count."""
     clients = 2 * SLOTS
-    outcomes = await _asked(Load(url, connections=clients, max_inflight=1), [0.0] * 20 * SLOTS, clients=clients)
+    outcomes = await _asked(LoadRun(url, connections=clients, max_inflight=1), [0.0] * 20 * SLOTS, clients=clients)
     ended = sorted(one.done_s for one in outcomes if one.by_model and one.done_s is not None)
     return (len(ended) - 2 * clients) / (ended[-clients] - ended[clients])
 
@@ -119,7 +119,7 @@ async def overload(running: Running, reliability: Reliability) -> Overload:
     every = [at_s for phase in times.values() for at_s in phase]
     raise_file_limit(1_024)
     told = len(gateway.logged("answered"))
-    outcomes = iter(await _asked(Load(gateway.ws, connections=200, max_inflight=32), every))
+    outcomes = iter(await _asked(LoadRun(gateway.ws, connections=200, max_inflight=32), every))
     phases = {name: [next(outcomes) for _ in due] for name, due in times.items()}
     return Overload(seconds=seconds, phases=phases, told=gateway.logged("answered")[told:])
 

@@ -1,6 +1,6 @@
 """The forecast on recorded series: how much its bound covers, and what it leaves unserved."""
 
-from ops.lab.forecast.rolling import HORIZONS_MIN, Row, rows_of
+from ops.lab.forecast.rolling import HORIZONS_MIN, ForecastRow, rows_of
 from ops.scaling.forecast.demand_forecast import DemandForecast
 from ops.traces.recorded import read_series
 from tests.proofs.elastic.conftest import Note
@@ -9,7 +9,7 @@ TRACES = ("m-small", "m-mid", "m-large", "elb")
 
 
 def test_the_forecast_covers_the_share_that_is_asked(note: Note) -> None:
-    rows: list[Row] = []
+    rows: list[ForecastRow] = []
     for trace in TRACES:
         series = read_series(trace)
         rows += rows_of(series, DemandForecast(bin_s=series.bin_s), HORIZONS_MIN, 0.9, lambda: 0.0)

@@ -8,7 +8,7 @@ import pytest
 from ops.lab.fleet.commands import TRACES
 from ops.lab.fleet.contest import BARS, BELIEFS, OURS, SCALERS, Arena, ours
 from ops.lab.fleet.curve import Curve, curve_of
-from ops.lab.fleet.replay import Replay, Row
+from ops.lab.fleet.replay import Replay, ReplayRow
 from ops.scaling.autoscale.scaler import Scaler, Seen, Wanted
 from ops.traces.costs import CPU
 from ops.traces.recorded import read_series
@@ -42,17 +42,17 @@ def _replay(experiment: Experiment, curve: Curve, **more: object) -> Replay:
 
 
 @pytest.fixture(scope="module")
-def rows(experiment: Experiment, curve: Curve) -> list[Row]:
+def rows(experiment: Experiment, curve: Curve) -> list[ReplayRow]:
     replay = _replay(experiment, curve)
     return [one.row for name in TRACES for cold in _COLD_STARTS_S for one in replay.rows(read_series(name), cold)]
 
 
-def _said(rows: list[Row], text: str) -> str:
+def _said(rows: list[ReplayRow], text: str) -> str:
     return "; ".join(f"{row.cold_start_s:g} s: " + text.format(row=row) for row in rows)
 
 
 @pytest.mark.parametrize("trace", TRACES)
-def test_the_bars(trace: str, rows: list[Row], note: Note) -> None:
+def test_the_bars(trace: str, rows: list[ReplayRow], note: Note) -> None:
     """On days; in the hour that Azure recorded bursts are over before a worker has started, and its rows are noted."""
     found = [row for row in rows if row.trace == trace and row.scaler == OURS]
     assert len(found) == len(_COLD_STARTS_S) * len(BELIEFS)
@@ -73,7 +73,7 @@ def test_the_bars(trace: str, rows: list[Row], note: Note) -> None:
 
 @pytest.mark.parametrize("trace", TRACES)
 @pytest.mark.parametrize("rival", [name for name in SCALERS if name not in {*BARS, OURS}])
-def test_the_rivals(trace: str, rival: str, rows: list[Row], note: Note) -> None:
+def test_the_rivals(trace: str, rival: str, rows: list[ReplayRow], note: Note) -> None:
     """Each by its default and by its best setting, which only a replay of the same traffic can find."""
     theirs = [row for row in rows if row.trace == trace and row.scaler == rival]
     assert len(theirs) == 2 * len(_COLD_STARTS_S)

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from ops.lab.forecast.commands import ForecastOptions, forecast
-from ops.lab.forecast.rolling import Row, rows_of
+from ops.lab.forecast.rolling import ForecastRow, rows_of
 from ops.scaling.forecast.demand_forecast import Forecast
 from ops.traces.recorded import LONG_ENOUGH, NAMES, Series, read_series
 from shared.errors import SettingsError
@@ -27,7 +27,7 @@ class Headroom:
         return self.last * (1 + self.share)
 
 
-def row(forecaster: Forecast, series: Series = RAMP, horizon_min: float = 10) -> Row:
+def row(forecaster: Forecast, series: Series = RAMP, horizon_min: float = 10) -> ForecastRow:
     (found,) = rows_of(series, forecaster, [horizon_min], 0.9, lambda: 0.0)
     return found
 

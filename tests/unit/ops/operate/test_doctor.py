@@ -11,7 +11,7 @@ from ops.command_line import output
 from ops.operate.doctor.checks import gather, print_table, purpose_of
 from ops.operate.doctor.kv_memory import KvFacts, RedisMemory
 from ops.operate.doctor.machine import MachineFacts
-from ops.operate.doctor.row import Row, Status
+from ops.operate.doctor.row import CheckRow, Status
 from ops.operate.doctor.rows import Facts, Purpose, judge, nothing_is_missing, verdict
 from ops.operate.doctor.services import ServiceFacts
 from ops.stack.port_use import PortUse
@@ -72,7 +72,7 @@ BARE = _with(
 )
 
 
-def _row(facts: Facts, name: str, purpose: Purpose = "demo") -> Row:
+def _row(facts: Facts, name: str, purpose: Purpose = "demo") -> CheckRow:
     return next(row for row in judge(facts, purpose) if row.name == name)
 
 
@@ -136,7 +136,7 @@ def test_what_the_demo_can_do_without_is_a_warning(lack: dict[str, object], name
 def test_beside_a_running_demo_nothing_is_missing() -> None:
     """The port is taken by what the port is for."""
     facts = _with(COMPLETE, port_use=PortUse.REPLYLINE)
-    assert _row(facts, "port 8080") == Row("port 8080", Status.OK, "Replyline answers there")
+    assert _row(facts, "port 8080") == CheckRow("port 8080", Status.OK, "Replyline answers there")
     assert _last_line(facts).startswith("Replyline runs on port 8080.")
     assert nothing_is_missing(judge(facts, "demo"))
 
@@ -305,5 +305,5 @@ def test_in_production_what_is_weak_or_open_is_told(
 
 def test_a_row_is_one_line_where_no_terminal_shows_it(capsys: pytest.CaptureFixture[str]) -> None:
     found = "wide " * 40 + "end"
-    print_table([Row("port 8080", Status.OK, found)], output())
+    print_table([CheckRow("port 8080", Status.OK, found)], output())
     assert found in capsys.readouterr().out

@@ -10,7 +10,7 @@ import pytest
 from ops.model.prepare import prepare_model
 from ops.operate.doctor import engine_facts as module
 from ops.operate.doctor.engine_facts import EngineFacts, UpstreamFacts, engine_facts
-from ops.operate.doctor.row import Row, Status
+from ops.operate.doctor.row import CheckRow, Status
 from ops.operate.doctor.rows import judge, nothing_is_missing
 from shared.model.folder import ModelFolder
 from shared.settings import Settings, WorkerSettings
@@ -32,7 +32,7 @@ PLAN = MemoryPlan(
 GPU = DeviceFacts(device="a GPU", sm="sm_90", free_bytes=9 << 30, total_bytes=10 << 30, version="10.15.1")
 
 
-def rows(engine: EngineFacts) -> dict[str, Row]:
+def rows(engine: EngineFacts) -> dict[str, CheckRow]:
     found = judge(dataclasses.replace(COMPLETE, engine=engine), "demo")
     assert nothing_is_missing(found)
     return {row.name: row for row in found}

@@ -7,7 +7,7 @@ import pytest
 
 from ops.lab.client import load as module
 from ops.lab.client.dialogue import CONNECTION_LOST
-from ops.lab.client.load import CONNECT_FAILED, Load
+from ops.lab.client.load import CONNECT_FAILED, LoadRun
 from ops.lab.client.outcome import Outcome
 from ops.lab.client.plan import Planned, plan_of
 from shared.client.telling import ConnectFailed
@@ -104,7 +104,7 @@ def test_a_plan_has_the_gateways_deadline_unless_another_is_asked_for() -> None:
 async def test_clients_of_a_closed_loop_ask_on_when_they_are_answered(server: Server) -> None:
     server.holds = True
     running = asyncio.create_task(
-        Load("", connections=3, max_inflight=1).run(plan_of("abcdefg", LIMITS, max_output_tokens=1), clients=3)
+        LoadRun("", connections=3, max_inflight=1).run(plan_of("abcdefg", LIMITS, max_output_tokens=1), clients=3)
     )
     for settled in range(7):
         await until(lambda: server.open_at_once == min(3, 7 - settled))  # noqa: B023 - it ends before the next turn
@@ -119,7 +119,7 @@ async def test_clients_of_a_closed_loop_ask_on_when_they_are_answered(server: Se
 
 
 async def test_a_sessions_requests_go_over_one_connection_that_ends_with_them(server: Server) -> None:
-    outcomes = await Load("", name="talk").run(talk((0.0, "a"), (0.0, "b"), (0.001, "a")))
+    outcomes = await LoadRun("", name="talk").run(talk((0.0, "a"), (0.0, "b"), (0.001, "a")))
     assert [one.error for one in outcomes] == [None] * 3
     assert sorted(each.asked for each in server.made) == [["0", "2"], ["1"]]
     sessions = {each.session for each in server.made}
@@ -130,7 +130,7 @@ async def test_a_sessions_requests_go_over_one_connection_that_ends_with_them(se
 
 async def test_a_connection_has_no_more_in_flight_than_it_may(server: Server) -> None:
     server.holds = True
-    load = Load("", connections=2, max_inflight=2)
+    load = LoadRun("", connections=2, max_inflight=2)
     running = asyncio.create_task(load.run(plan_of("abcdef", LIMITS, max_output_tokens=1, times=[0.0] * 6)))
     await until(lambda: server.open_at_once == 4)
     assert [each.most for each in server.made] == [2, 2]
@@ -148,7 +148,7 @@ async def test_what_a_server_that_goes_away_had_to_answer_is_lost_and_so_is_the_
 ) -> None:
     """A server that dies in the middle does not answer half of its load well."""
     server.holds = True
-    running = asyncio.create_task(Load("").run(talk((0.0, session), (0.05, session), (0.06, session))))
+    running = asyncio.create_task(LoadRun("").run(talk((0.0, session), (0.05, session), (0.06, session))))
     await until(lambda: server.open_at_once == 1)
     server.is_up = False
     server.made[0].lose()

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ops.lab.fleet.curve import Curve
 from ops.lab.fleet.hpa import Behaviour
-from ops.lab.fleet.load import Load, scaled, shares
+from ops.lab.fleet.load import DemandTrace, scaled, shares
 from ops.lab.fleet.pool import Pool, num_turns
 from ops.lab.fleet.rivals import (
     Clairvoyant,
@@ -180,7 +180,7 @@ def test_a_worker_carries_the_load_at_which_the_goal_is_kept() -> None:
 
 
 def test_a_fleet_answers_what_the_curve_says_of_those_that_serve() -> None:
-    load = Load(name="steady", tick_ms=5_000.0, per_s=np.full(12, 32.0))
+    load = DemandTrace(name="steady", tick_ms=5_000.0, per_s=np.full(12, 32.0))
     scaler = _Steps(4)
     played = FleetSimulator(
         load=load, scaler=scaler, pool=Pool.warm(2, 10_000.0), watch=Watch(work_ms=125.0), curve=CURVE, seed=1

@@ -10,7 +10,7 @@ import pytest
 from ops.lab.fleet.commands import TRACES, FleetOptions, simulate
 from ops.lab.fleet.contest import BARS, ENTRIES, OURS, STANDBY, Arena
 from ops.lab.fleet.curve import Curve, curve_of
-from ops.lab.fleet.load import Load
+from ops.lab.fleet.load import DemandTrace
 from ops.lab.fleet.page import page, table
 from ops.lab.fleet.pool import Pool
 from ops.lab.fleet.replay import Replay, cost_at
@@ -103,7 +103,7 @@ def test_a_part_of_a_series_is_around_its_busiest_tick() -> None:
 def test_ours_is_held_to_no_fleet_that_needs_the_impossible() -> None:
     """No fleet keeps the goal if more arrives than all partitions' workers carry: the clairvoyant then uses all of
     them."""
-    load = Load(name="flood", tick_ms=5_000.0, per_s=np.full(12, 4_000.0))
+    load = DemandTrace(name="flood", tick_ms=5_000.0, per_s=np.full(12, 4_000.0))
     arena = Arena(load=load, curve=CURVE, costs=CPU, slots=16, goal=0.96, workers=12, cold_start_ms=0)
     assert set(arena.cheapest()) == {24}
 

@@ -6,7 +6,7 @@ from typing import Literal
 import pytest
 
 from ops.lab.simulate.comparison import Comparison
-from ops.lab.simulate.rows import Row
+from ops.lab.simulate.rows import SimulationRow
 from ops.traces.costs import CPU
 from shared.settings import Settings
 
@@ -16,7 +16,7 @@ def rows(
     policies: tuple[str, ...],
     lengths: Literal["known", "predicted"] = "predicted",
     light: float = 0.25,
-) -> list[Row]:
+) -> list[SimulationRow]:
     """Half a minute of the bimodal trace."""
     experiment = Comparison(
         light=light,

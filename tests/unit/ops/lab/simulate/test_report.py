@@ -8,7 +8,7 @@ import pytest
 
 from ops.lab.simulate.comparison import ALL_POLICIES, Comparison
 from ops.lab.simulate.plot import plot
-from ops.lab.simulate.rows import Row
+from ops.lab.simulate.rows import SimulationRow
 from ops.traces.costs import CPU
 from shared.settings import Settings
 
@@ -32,11 +32,11 @@ def experiment() -> Comparison:
 
 
 @pytest.fixture(scope="module")
-def rows(experiment: Comparison) -> list[Row]:
+def rows(experiment: Comparison) -> list[SimulationRow]:
     return experiment.run(lambda _done: None)
 
 
-def test_rows_have_the_promised_keys(rows: list[Row]) -> None:
+def test_rows_have_the_promised_keys(rows: list[SimulationRow]) -> None:
     """As JSON, each of them; the counts add up to the requests."""
     for row in msgspec.json.decode(msgspec.json.encode(rows)):
         assert set(PROMISED) <= row.keys()
@@ -44,7 +44,7 @@ def test_rows_have_the_promised_keys(rows: list[Row]) -> None:
         assert ends == row["requests"]
 
 
-def test_the_same_experiment_gives_the_same_rows(experiment: Comparison, rows: list[Row]) -> None:
+def test_the_same_experiment_gives_the_same_rows(experiment: Comparison, rows: list[SimulationRow]) -> None:
     """All but the time that this machine took."""
     again = experiment.run(lambda _done: None)
     assert [msgspec.structs.replace(row, times_real_time=None) for row in again] == [
@@ -52,7 +52,7 @@ def test_the_same_experiment_gives_the_same_rows(experiment: Comparison, rows: l
     ]
 
 
-def test_the_plot_is_one_file_with_a_bar_a_row(rows: list[Row]) -> None:
+def test_the_plot_is_one_file_with_a_bar_a_row(rows: list[SimulationRow]) -> None:
     """Well-formed, without script or link; each bar's parts are its outcomes, and fill it."""
     text = plot(rows)
     root = ET.fromstring(text)
