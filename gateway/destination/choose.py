@@ -109,13 +109,19 @@ def _diverted(wanted: Destination, bucket: Bucket, view: View) -> Destination:
 
 
 def below(question: Question, given_up: Destination, view: View) -> Destination | None:
-    """Return the destination on a lower rung for a question that a lane's workers gave up; None if no rung can answer
-    it in the time left. What a rollout's workers gave up is the champion's."""
+    """Return where to send a question a second time that a lane's workers gave up: to a lower rung, or from a rollout's
+    lane to the champion.
+
+    Returns:
+        None if no rung can answer it in the time left, or if it is overtaken: Kafka has a conversation's questions in
+        the order asked.
+    """
     view.ladder.hold = view.state.rung
     if given_up.lane not in STEPS:
         return _instead(question, given_up, view)
     found: Destination | None = None
-    for step in view.ladder.below(given_up.lane, view.steps(question.bucket)):
+    live = [] if question.overtaken else view.steps(question.bucket)
+    for step in view.ladder.below(given_up.lane, live):
         asked = _ask(question, step, given_up, view)
         if isinstance(asked, Destination):
             found = replace(asked, eta_ms=given_up.eta_ms)
@@ -127,7 +133,7 @@ def below(question: Question, given_up: Destination, view: View) -> Destination 
 
 def _instead(question: Question, given_up: Destination, view: View) -> Destination | None:
     """Return the champion's destination, or one below it, for a question that a rollout's workers gave up."""
-    if not view.steps(question.bucket):
+    if question.overtaken or not view.steps(question.bucket):
         return None
     found = choose(question, replace(_diverted(given_up, question.bucket, view), given_up=True), view)
     if isinstance(found, Fallback):

@@ -204,7 +204,7 @@ class Entry:
             concurrent=self.publication.destination.claimed.concurrent,
         )
 
-    def question(self, bucket: Bucket) -> Question:
+    def question(self, bucket: Bucket, *, overtaken: bool = False) -> Question:
         """Return the properties of the request by which its destination is chosen."""
         request = self.request
         return Question(
@@ -215,6 +215,7 @@ class Entry:
             received_unix_ms=request.received_unix_ms,
             clock_ms=request.clock_ms,
             generation_known=request.generation_known,
+            overtaken=overtaken,
         )
 
     def admit(self, now_unix_ms: float) -> None:

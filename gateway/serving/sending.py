@@ -1,7 +1,9 @@
 """Send an accepted question to its destination: count tokens, claim a partition, choose, publish; or fall back."""
 
 import asyncio
+from collections import OrderedDict
 from dataclasses import dataclass, field
+from typing import Final
 
 from gateway.access.quotas import Quotas
 from gateway.destination.choose import View, below, by_rule, choose
@@ -20,8 +22,11 @@ from shared.process.clock import now_unix_ms
 from shared.process.keyed_locks import KeyedLocks
 from shared.telemetry import metrics
 from shared.telemetry.logs import get_logger
+from shared.wire.session_key import SessionKey
 
 log = get_logger()
+
+_MOST_CONVERSATIONS: Final = 10_000
 
 Delivery = asyncio.Future[object]
 
@@ -40,6 +45,7 @@ class Sending:
     answering: Answering
     shadowing: Shadowing
     _locks: KeyedLocks = field(default_factory=KeyedLocks, init=False)
+    _last_sent: OrderedDict[SessionKey, str] = field(default_factory=OrderedDict, init=False)
 
     def start(self, entry: Entry, session: Session) -> None:
         """Start sending a question. A fault ends its answer."""
@@ -114,12 +120,16 @@ class Sending:
         entry.publication.destination = where
         self.shadowing.keep(entry, view)
         report.count_sent(where)
+        self._last_sent[question.session] = question.request_id
+        self._last_sent.move_to_end(question.session)
+        if len(self._last_sent) > _MOST_CONVERSATIONS:
+            self._last_sent.popitem(last=False)
         return await self.publisher.enqueue(entry, view.now_unix_ms)
 
     # --- a lane's workers gave a question up before any text of its answer was shown
 
     def descend(self, entry: Entry, now: float) -> bool:
-        """Publish a question again, to a lower rung that can answer it in the time left.
+        """Publish a question again, to a rung that can answer it in the time left (`below`).
 
         Returns:
             Whether such a rung was found. False if another gateway accepted the question, because its message is not
@@ -128,7 +138,8 @@ class Sending:
         if entry.request.asked is None or entry.answer.admitted_unix_ms is None:
             return False
         given_up = entry.publication.destination
-        to = below(entry.question(given_up.bucket), given_up, self.admission_gate.view(now))
+        question = entry.question(given_up.bucket, overtaken=self._is_overtaken(entry))
+        to = below(question, given_up, self.admission_gate.view(now))
         report = self.admission_gate.report
         report.log_rung()
         if to is None:
@@ -142,10 +153,21 @@ class Sending:
 
     async def _publish_again(self, entry: Entry, now: float) -> None:
         try:
-            delivery = await self.publisher.enqueue(entry, now)
+            async with self._locks.hold(entry.request.session):
+                if entry.answer.done:
+                    return
+                if self._is_overtaken(entry):  # since it was given up
+                    self.admission_gate.admissions.withdraw(entry.response_id)
+                    self.answering.fall_back(entry, "worker")
+                    return
+                delivery = await self.publisher.enqueue(entry, now)
             entry.publication.place = await self.publisher.await_delivery(entry, delivery)
         except (BrokerUnavailable, ProtocolError) as error:
             self._fall_back(entry, error)
+
+    def _is_overtaken(self, entry: Entry) -> bool:
+        """Return whether a later question of the conversation was sent here, or 10,000 conversations sent one since."""
+        return self._last_sent.get(entry.request.session) != entry.response_id
 
     def _fall_back(self, entry: Entry, error: BrokerUnavailable | ProtocolError) -> None:
         """Answer a question that Kafka did not accept from the FAQ."""

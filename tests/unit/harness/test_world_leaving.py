@@ -38,9 +38,6 @@ CASES: Final[dict[str, tuple[Fault, ...]]] = {
     "a canary, while it is rolled back": (sigterm(2.5, CANARY), Fault(2.6, "rollback", 0)),
 }
 
-# OPEN: a question that the canary's worker gave up is sent to the champion behind a later one of its conversation.
-OPEN: Final = ("a canary, while it is rolled back",)
-
 
 def _run_all() -> dict[str, dict[str, int]]:
     from tests.world.runs import Runs  # imports the product
@@ -63,13 +60,6 @@ def broken() -> dict[str, dict[str, int]]:
 
 
 @pytest.mark.timeout(LIMIT_S)
-@pytest.mark.parametrize("name", [name for name in CASES if name not in OPEN])
+@pytest.mark.parametrize("name", CASES)
 def test_sigterm_at_a_bad_moment_breaks_no_promise(name: str, broken: dict[str, dict[str, int]]) -> None:
-    assert broken[name] == {}
-
-
-@pytest.mark.xfail(reason="OVERTAKEN: the defect is open", strict=True)
-@pytest.mark.timeout(LIMIT_S)
-@pytest.mark.parametrize("name", OPEN)
-def test_sigterm_breaks_a_promise_that_is_open(name: str, broken: dict[str, dict[str, int]]) -> None:
     assert broken[name] == {}
