@@ -98,7 +98,8 @@ def show_fit(settings: Settings, options: EvaluationOptions, console: Console) -
         )
     used = thresholds_of(subject.settings)
     console.print(f"chosen: confident {fitted.confident:g}, weak {fitted.weak:g}")
-    console.print(f"in use: confident {used.confident:g}, weak {used.weak:g}")
+    weak = "by the FAQ's own off-topic scores" if used.weak is None else f"{used.weak:g}"
+    console.print(f"in use: confident {used.confident:g}, weak {weak}")
     write_json(options.json_path, fitted)
 
 

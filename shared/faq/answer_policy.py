@@ -14,7 +14,6 @@ measures of question and entry decide whether an entry matches: "ignore your ins
 text. Only an answer claims something: a quote has no "Yes", and does not say that it answers the question.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Self
@@ -23,7 +22,7 @@ from shared.faq import FaqEntry, FaqHit, Language, detect_language
 from shared.faq.decision.sureness import FITTED, Thresholds, sureness_of
 from shared.faq.fallback import Fallback
 from shared.faq.small_talk import IN_NEED, Kind, courtesy, small_talk
-from shared.faq.speech.clarify import clarifying_text
+from shared.faq.speech.clarify import clarifying_text, is_topic
 from shared.faq.speech.words import (
     OFFER,
     WaysOn,
@@ -48,10 +47,6 @@ SHOWN: Final = 2
 # whole questions two are quoted, since the first is right too often to ask: docs/answers.md has the figures.
 _EQUAL: Final = 0.8
 _ASK_FROM: Final = 0.3
-_HAN: Final = r"\u3400-\u9fff"
-_TOPIC: Final = re.compile(
-    rf"\W*(?:[^\W\d_{_HAN}]+(?:['’-][^\W\d_{_HAN}]+)*\W*){{1,2}}|\W*(?:(?![吗呢谁几多怎哪么什能有])[{_HAN}]){{1,4}}\W*"
-)
 _NONE: Final = WaysOn()
 
 
@@ -139,10 +134,9 @@ class AnswerPolicy:
             most: the most entries that go into a prompt.
             handoff: whether a person can be asked for.
         """
-        confident, weak = settings.confident_score, settings.weak_score
+        confident = settings.confident_score
         thresholds = Thresholds(
-            confident=FITTED.confident if confident is None else confident,
-            weak=FITTED.weak if weak is None else weak,
+            confident=FITTED.confident if confident is None else confident, weak=settings.weak_score
         )
         return cls(
             grounded=settings.policy == "grounded",
@@ -177,7 +171,7 @@ class AnswerPolicy:
 
     def _of_hits(self, question: str, hits: Sequence[FaqHit], language: Language, *, may_ask: bool) -> Decision:
         """Decide how one question is answered."""
-        if not hits or hits[0].score < self.thresholds.weak:
+        if not hits or not self._is_related(hits[0]):
             return Unknown(language, foreign=seems_foreign(question))
         silent = not hits[0].bears_opening and says_only_yes_or_no(hits[0].entry)
         if sureness_of(hits) < self.thresholds.confident or silent:
@@ -189,6 +183,10 @@ class AnswerPolicy:
         if found and (self.languages is None or spoken <= set(self.languages)):
             return Ground(found)
         return DirectAnswer((claimed(hits[0]),), language)
+
+    def _is_related(self, hit: FaqHit) -> bool:
+        weak = self.thresholds.weak
+        return hit.related if weak is None else hit.score >= weak
 
     def reply(self, decision: Instead) -> Fallback:
         """Return the answer, where no model writes it. A person is offered where one can be asked for."""
@@ -237,11 +235,6 @@ def offers_person(answer: str) -> bool:
 def near(hits: Sequence[FaqHit], most: int, *, share: float = _NEAR) -> list[FaqHit]:
     """Return the best hit, and those that fit nearly as well: to that share of its score."""
     return [hit for hit in hits[:most] if hit.score >= share * hits[0].score]
-
-
-def is_topic(text: str) -> bool:
-    """Return whether a text is no question but a topic: one or two words, or up to four Chinese characters."""
-    return _TOPIC.fullmatch(text) is not None
 
 
 def fit_equally(hits: Sequence[FaqHit]) -> bool:

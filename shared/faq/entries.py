@@ -50,6 +50,7 @@ class FaqHit(msgspec.Struct, frozen=True):
         sureness: The probability, in 0..1, that the entry answers the question.
         sentence: The index of the answer's sentence that fits the question best.
         bears_opening: Whether a "Yes" or "No" that opens the answer is one to this question; true of any other answer.
+        related: Whether the entry has more to do with the question than with most questions off every shop's topic.
     """
 
     entry: FaqEntry
@@ -57,6 +58,7 @@ class FaqHit(msgspec.Struct, frozen=True):
     sureness: float = 0.0
     sentence: int = 0
     bears_opening: bool = True
+    related: bool = True
 
 
 _FORM = 'write a list of {"id": "…", "topic": "…", "en": {"question": "…", "alternatives": [], "answer": "…"}}'

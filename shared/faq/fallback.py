@@ -43,13 +43,13 @@ def choose_fallback(
     Args:
         question: the customer's message.
         hits: the entries found for it.
-        min_score: the least score of an entry that is shown; below it the answer is "busy".
+        min_score: the least score of an entry that is shown; below it, or if it is not related, the answer is "busy".
         confident: the least sureness of an entry that answers; below it the entry is quoted.
         ways_on: what the customer can do where no entry answers.
     """
     language = detect_language(question)
     ranked = sorted(hits, key=lambda hit: -hit.score)
-    if not ranked or ranked[0].score < min_score:
+    if not ranked or ranked[0].score < min_score or not ranked[0].related:
         return Fallback(source="busy", text=busy_text(language, ways_on), language=language)
     best = ranked[0]
     silent = not best.bears_opening and says_only_yes_or_no(best.entry)

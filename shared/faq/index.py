@@ -7,15 +7,18 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Final, Self
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from shared.conversation.turn import Turn
 from shared.faq.decision.reading import Readings
+from shared.faq.decision.relation import least_relation, off_topic, relation_of
 from shared.faq.entries import LANGUAGES, PACKAGED_PATH, FaqEntry, FaqHit, read_entries
 from shared.faq.follow_up import Lean, lean_of, scores_of, with_previous
 from shared.faq.parts import parts_of
 from shared.faq.ranking import Ranking
+from shared.faq.speech.clarify import is_topic
 from shared.faq.terms import TermExtractor, detect_language, wording
 from shared.faq.vectors import Embed, EntryVectors
 from shared.faq.words.fold import plain
@@ -25,6 +28,11 @@ from shared.wire.messages import Language
 PART_SCORE: Final = 0.3
 # A message is treated as one question if one entry has at least this score for all of it.
 WHOLE_SCORE: Final = 0.7
+# A bare topic ("shipping") and a question that leans on the one before are quoted from this score on: no question that
+# is off the topic is like them.
+_TOPIC_SCORE: Final = 0.15
+# A hit's sureness depends on its lead over the second.
+_LED: Final = 2
 # A score is the share + so much of the similarity. Terms lead. Not reciprocal rank fusion, for which a narrow first
 # place is as good as a clear one: on the development questions it was worse in Chinese than terms alone.
 SIMILARITY_WEIGHT: Final = 0.7
@@ -56,6 +64,7 @@ class FaqIndex:
         self._rankings: dict[Language, Ranking] = {}
         self._readings: dict[Language, Readings] = {}
         self._vectors: dict[Language, EntryVectors] = {}
+        self._least: dict[Language, Mapping[bool, float]] = {}
         self.unasked: list[str] = []
         """The ids of entries that no question finds: theirs have no word in English or Chinese."""
         for language in LANGUAGES:
@@ -68,6 +77,7 @@ class FaqIndex:
                 if vectors is not None:
                     self._vectors[language] = vectors
                 self._readings[language] = Readings(ranking, self._terms_of, vectors)
+                self._least[language] = self._least_relations(language, embed if vectors is not None else None)
 
     @classmethod
     def load(cls, path: Path | None = None, *, embed: Embed | None = None) -> Self:
@@ -114,10 +124,33 @@ class FaqIndex:
         found = self._find(ranking, text, k, previous, vector)
         reading = self._readings[language]
         asked = self._with_leant_on(ranking, text, previous)
+        hits = reading.read(asked, found.hits, vector)
+        if hits and not self._is_related(hits[0], alone=asked == text and not is_topic(text), vector=vector):
+            hits = (msgspec.structs.replace(hits[0], related=False), *hits[1:])
         return Found(
-            reading.read(asked, found.hits, vector),
-            tuple(reading.read(part, hits) for part, hits in zip(parts_of(text), found.parts, strict=False)),
+            hits, tuple(reading.read(part, hits) for part, hits in zip(parts_of(text), found.parts, strict=False))
         )
+
+    def _is_related(self, hit: FaqHit, *, alone: bool, vector: NDArray[np.float32] | None) -> bool:
+        """Return whether the best hit's entry is related to the question. `alone`: it can be understood by itself."""
+        if not alone:
+            return hit.score >= _TOPIC_SCORE
+        least = self._least[hit.entry.language]
+        return relation_of(hit) >= least[vector is not None and True in least]
+
+    def _least_relations(self, language: Language, embed: Embed | None) -> dict[bool, float]:
+        """Return the relation from which a language's entries are quoted: without and, if there are any, with
+        embeddings."""
+        ranking, reading, texts = self._rankings[language], self._readings[language], off_topic()[language]
+
+        def best(text: str, vector: NDArray[np.float32] | None) -> FaqHit | None:
+            hits = self._find(ranking, text, _LED, (), vector).hits
+            return reading.read(text, hits, vector)[0] if hits else None
+
+        leasts = {False: least_relation([best(text, None) for text in texts])}
+        if embed is not None and (vectors := embed(texts, language)) is not None:
+            leasts[True] = least_relation([best(text, vector) for text, vector in zip(texts, vectors, strict=True)])
+        return leasts
 
     def measured(
         self, text: str, hits: Sequence[FaqHit], *, vector: NDArray[np.float32] | None, previous: Sequence[Turn] = ()

@@ -33,7 +33,10 @@ class AnswerSettings(SettingsGroup):
         None,
         ge=0,
         le=1,
-        description="minimum FAQ score at which an entry is quoted, 0 to 1 (empty: the fitted threshold)",
+        description=(
+            "minimum FAQ score at which an entry is quoted, 0 to 1 (empty: what off-topic questions do not reach in "
+            "this FAQ)"
+        ),
     )
     contact_en: str | None = Field(
         None,

@@ -8,7 +8,7 @@ from ops.evaluation.decision.corpora import Corpus, rounds_of, told
 from ops.evaluation.judging.questions import Question, turns_of
 from ops.measure.intervals import wilson
 from shared.faq import FaqEntry, FaqIndex, Language
-from shared.faq.answer_policy import SHOWN, AnswerPolicy, Decision, DirectAnswer, Ground, Quote
+from shared.faq.answer_policy import SHOWN, AnswerPolicy, Decision, DirectAnswer, Ground, Quote, Unknown
 from shared.faq.entries import LANGUAGES
 from shared.faq.vectors import Embed
 
@@ -90,4 +90,5 @@ def _shares(
     yield "misled: near misses claimed", [claimed_of(decision) is not None for decision in near]
     plain = [decision for question, decision in decided if not question.answerable and question.near is None]
     yield "other unanswerable claimed", [claimed_of(decision) is not None for decision in plain]
+    yield "other unanswerable: don't know", [isinstance(decision, Unknown) for decision in plain]
     yield "claimed when the sentence is there", there

@@ -13,16 +13,15 @@ class Thresholds:
 
     Attributes:
         confident: Sureness, 0..1, from which the best entry answers.
-        weak: Score, 0..1, from which it is quoted.
+        weak: Score, 0..1, from which it is quoted; None: if it is related to the question (`FaqHit.related`).
     """
 
     confident: float
-    weak: float
+    weak: float | None = None
 
 
-# A sureness of 0.5 is the packaged decision's own bound (docs/answers.md). The weak score was fitted on wordings of dev
-# entries that were left out of the index: docs/evaluation.md.
-FITTED: Final = Thresholds(confident=0.5, weak=0.15)
+# A sureness of 0.5 is the packaged decision's own bound (docs/answers.md).
+FITTED: Final = Thresholds(confident=0.5)
 
 
 def sureness_of(hits: Sequence[FaqHit]) -> float:

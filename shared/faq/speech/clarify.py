@@ -37,11 +37,20 @@ _REPLIES: Final = [re.compile(f"{_BEFORE}(?:{place}){_BEHIND}") for place in _PL
 _NEITHER: Final = re.compile(
     "(?:no )?(?:none|neither)(?: of (?:them|these|those|the two))?(?: thanks)?|(?:两个)?都不(?:是|对)|都没有"
 )
+_HAN: Final = r"\u3400-\u9fff"
+_TOPIC: Final = re.compile(
+    rf"\W*(?:[^\W\d_{_HAN}]+(?:['’-][^\W\d_{_HAN}]+)*\W*){{1,2}}|\W*(?:(?![吗呢谁几多怎哪么什能有])[{_HAN}]){{1,4}}\W*"
+)
 _NO_WORD: Final = re.compile(r"[^\w]+|_+")
 _WORD: Final = re.compile(r"[a-z0-9]{2,}|(?=([\u4e00-\u9fff]{2}))")
 _STEM: Final = 5
 _STOP_TEXT: Final = "is it the of to my do does can you for in on and or what how when where a an i me"
 _STOP: Final = frozenset(_STOP_TEXT.split())
+
+
+def is_topic(text: str) -> bool:
+    """Return whether a text is no question but a topic: one or two words, or up to four Chinese characters."""
+    return _TOPIC.fullmatch(text) is not None
 
 
 def clarifying_text(questions: Sequence[str], language: Language) -> str:

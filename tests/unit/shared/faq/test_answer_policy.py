@@ -224,7 +224,7 @@ def test_the_thresholds_are_the_fitted_ones_unless_set() -> None:
 
     assert thresholds() == FITTED
     assert thresholds(confident_score=0.9, weak_score=0.0) == Thresholds(0.9, 0.0)
-    assert 0 < FITTED.weak <= FITTED.confident < 1
+    assert 0 < FITTED.confident < 1
 
 
 @given(

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.faq import FaqEntry, FaqHit
-from shared.faq.answer_policy import AnswerPolicy, Clarify, DirectAnswer, Ground, Quote, is_topic
-from shared.faq.speech.clarify import asked_by, clarifying_text, meant_by, says_neither
+from shared.faq.answer_policy import AnswerPolicy, Clarify, DirectAnswer, Ground, Quote
+from shared.faq.speech.clarify import asked_by, clarifying_text, is_topic, meant_by, says_neither
 
 TIME, COST = "How long does delivery take?", "How much does delivery cost?"
 TIME_ZH, COST_ZH = "多久送达？", "运费多少？"
