@@ -17,9 +17,11 @@ from shared.faq.words.markup import ELEMENTS
 Habit = Literal["unknown", "plain", "opened"]
 """Whether a server's answers begin within a thought that the prompt has opened."""
 
-# "<" and ">", also in full width, as quotation marks, and escaped for Markdown, HTML or JSON.
-_LT: Final = r"(?:\\?<|[＜〈‹《]|&lt;|&#0*60;|&#x0*3c;|\\u003c)"
-_GT: Final = r"(?:\\?>|[＞〉›》]|&gt;|&#0*62;|&#x0*3e;|\\u003e)"
+# "<", "/" and ">", also in full width, as quotation marks, and escaped for Markdown, HTML (even twice) or JSON.
+_UNSEEN: Final = r"[ \u200b-\u200d\u2060\ufeff]?"
+_LT: Final = rf"(?:\\?<|[＜〈‹《]|&(?:amp;){{0,3}}(?:lt|#0*60|#x0*3c);|\\u003c){_UNSEEN}"
+_SLASH: Final = rf"(?:\\?/|&(?:amp;){{0,3}}(?:#0*47|#x0*2f|sol);){_UNSEEN}"
+_GT: Final = rf"{_UNSEEN}(?:\\?>|[＞〉›》]|&(?:amp;){{0,3}}(?:gt|#0*62|#x0*3e);|\\u003e)"
 _WORD: Final = (
     r"(?:[a-z]{1,12}[:_])?(?:think(?:ing)?(?:_process)?|thoughts?|chain_of_thought|reason(?:ing)?|reflection|scratch_?pad"
     r"|analysis|inner_monologue|思考(?:过程)?|unused94)"
@@ -29,6 +31,7 @@ _ANSWER: Final = r"(?:final_?)?(?:answer|response|output|reply|result|solution)|
 _FINAL: Final = (
     r"(?:<\|end\|>)?(?:<\|start\|>assistant)?<\|channel\|>\s*final(?:\s*<\|constrain\|>)?[^<]{0,40}<\|message\|>"
 )
+_FINAL_WORDS: Final = r"\[BEGIN FINAL RESPONSE\]"
 _HEADING: Final = (
     r"\A\s*(?:\*\*|#+ )?(?:thoughts?|thinking|reasoning|denkprozess|【?思考(?:过程)?】?)(?:\*\*)?(?:[:：]|\n|(?<=】))"
 )
@@ -39,51 +42,64 @@ _ANSWERS_HEADING: Final = (
 _ELEMENT: Final = (
     rf"\A\s*<(?P<name>(?!(?:{ELEMENTS}|{_ANSWER}|end_of_\w+|unused95)[\s>])[^\W\d][\w:-]{{0,40}})(?:\s[^<>]{{0,60}})?>"
 )
+_OPENER: Final = (
+    rf"{_LT}[|｜]?(?:(?:begin|start)[_▁]of[_▁]|start_)?{_WORD}(?:_start|_begin)?"
+    rf"(?:\s+[\w-]+=[^<>]{{0,60}}|\s*)[|｜]?{_GT}"
+)
+_CLOSER: Final = (
+    rf"{_LT}[|｜]?(?:(?:{_SLASH}|end[_▁]of[_▁]|end_){_WORD}|{_WORD}_end|unused95)\s*[|｜]?{_GT}"
+    r"|<\|end\|>\s*<\|begin\|>assistant\s*<\|content\|>"
+)
 _FORMS: Final = (
-    (
-        rf"{_LT}\|?(?:begin_of_|start_of_|start_)?{_WORD}(?:_start|_begin)?(?:\s+[\w-]+=[^<>]{{0,60}}|\s*)\|?{_GT}",
-        rf"{_LT}\|?(?:(?:/|end_of_|end_){_WORD}|{_WORD}_end|unused95)\s*\|?{_GT}",
-    ),
+    (_OPENER, _CLOSER),
     (r"<details\s[^<>]{0,60}(?:reason|think)[^<>]{0,60}>", r"</details>"),
     (r"\[(?:THINK(?:ING)?|THOUGHT|REASONING|思考)\]", r"\[/(?:THINK(?:ING)?|THOUGHT|REASONING|思考)\]"),
     (r"◁think▷", r"◁/think▷"),
     (r"(?:<\|start\|>assistant)?<\|channel\|>\s*(?:analysis|commentary)", _FINAL),
     (r"<\|channel>\s*(?:thought|analysis)", r"<channel\|>"),
     (r"<\|inner_prefix\|>", r"<\|inner_suffix\|>"),
+    (r"<!--\s*(?:think|thought|reason)", r"-->"),
+    (r"```[ \t]*(?:think(?:ing)?|thoughts?|reasoning|思考)[ \t]*\n", r"\n[ \t]*```"),
     # From here on at an answer's beginning alone.
     (r"\A\s*analysis(?=[A-Z])", r"assistantfinal"),  # harmony whose marks were left out
+    (r"\A\s*here are my reasoning steps:", _FINAL_WORDS),
     (r"\A\s*here(?:'s| is) my (?:thought|thinking|reasoning) process:", r"here(?:'s| is) my (?:response|answer):"),
     (_HEADING, _ANSWERS_HEADING),
     (_ELEMENT, r"</{name}\s*>"),
 )
-_NUM_MARKED: Final = 7
+_NUM_MARKED: Final = 9
 _LITERAL: Final = (
-    *("analysis", "here is my thought process:", "here's my thinking process:", "thoughts", "thinking", "reasoning"),
+    *("analysis", "here is my thought process:", "here's my thinking process:", "here are my reasoning steps:"),
+    *("thoughts", "thinking", "reasoning"),
     *("denkprozess", "思考过程"),
 )
 _LEAST_LITERAL: Final = 3
-_ANY_CLOSER: Final = re.compile("|".join(closer for _, closer in (_FORMS[0], *_FORMS[2:_NUM_MARKED])), re.IGNORECASE)
+_ANY_CLOSER: Final = re.compile(
+    "|".join([_FINAL_WORDS, *(_FORMS[number][1] for number in (0, 2, 3, 4, 5, 6))]), re.IGNORECASE
+)
 _AT_BEGINNING: Final = frozenset(f"open{number}" for number in range(_NUM_MARKED, len(_FORMS)))
 _SPECIAL: Final = ("<|", "<end_of_turn", "</s")
-_WORDS: Final = ("open0", "open1", "open2")
+_WORDS: Final = ("open0", "open1", "open2", "open8")
 _SURE: Final = re.compile(rf"<\||{_LT}think(?:ing)?{_GT}|\[THINK\]", re.IGNORECASE)
-# A thought's mark at the beginning of a line of a thought.
-_NESTED: Final = re.compile(rf"(?:\A|\n)\s*{_FORMS[0][0]}", re.IGNORECASE)
+_NESTED: Final = re.compile("|".join(_FORMS[number][0] for number in (0, 2, 3)), re.IGNORECASE)
 _MARK: Final = re.compile(
     "|".join([f"(?P<open{number}>{opener})" for number, (opener, _) in enumerate(_FORMS)])
     + f"|(?P<close>{_ANY_CLOSER.pattern})"
     + r"|(?P<skip><\|(?!start\||channel|message|constrain)[a-z_]{2,24}\|>|<end_of_turn>|</s>\Z"
-    + rf"|{_LT}/?(?:{_ANSWER}){_GT})",
+    + rf"|{_LT}(?:{_SLASH})?(?:{_ANSWER}){_GT}|{_LT}{_WORD}\s?{_SLASH}{_GT}|\[END FINAL RESPONSE\])",
     re.IGNORECASE,
 )
 _PARTIAL: Final = re.compile(
-    r"(?:(?:<\|end\|>)?<\|start\|>[a-z]{0,12})?(?:<\|channel\|?>\s{0,4}[a-z]{0,12})?(?:<(?:\|?/?[\w:-]{0,60}\|?)?)?\Z"
-    r"|<(?:[\w:-]*(?:think|thought|reason)[\w:-]*|details)\s[^<>]{0,60}\Z|\[(?:/?[a-z思考]{0,10})?\Z|◁/?[a-z]{0,8}\Z"
-    r"|(?:[＜〈‹《]|\\<|&lt;|&#0*60;|&#x0*3c;|\\u003c)[|/a-z0-9:_思考过程-]{0,40}(?:&[#a-z0-9]{0,6}|\\[u03e]{0,5})?\Z"
-    r"|&(?:l?t?|#0*6?0?|#x0*3?c?)\Z|\\(?:u0{0,2}3?)?\Z",
+    r"(?:(?:<\|end\|>)?<\|start\|>[a-z]{0,12})?(?:<\|channel\|?>\s{0,4}[a-z]{0,12})?(?:<(?:[|｜]?/?[\w:-]{0,60}[|｜]?)?)?\Z"
+    rf"|<{_UNSEEN}(?:/{_UNSEEN})?[|｜/\w:▁-]{{0,40}}{_UNSEEN}\Z"
+    r"|<(?:[\w:-]*(?:think|thought|reason)[\w:-]*|details)\s[^<>]{0,60}\Z|<!(?:-{0,2}\s*[a-z]{0,7})?\Z"
+    r"|\[(?:/?[a-z思考]{0,10}|(?:begin|end)(?: [a-z]{0,5})?(?: [a-z]{0,8})?)?\Z|◁/?[a-z]{0,8}\Z"
+    rf"|(?:[＜〈‹《]|\\<|&(?:amp;){{0,3}}(?:lt|#0*60|#x0*3c);|\\u003c){_UNSEEN}[|/a-z0-9:_思考过程-]{{0,40}}{_UNSEEN}"
+    r"(?:(?:&[#a-z0-9;|/:_-]{0,52}){1,3}|\\[u03e/]{0,5}[a-z_]{0,20}(?:\\[u03e]{0,5})?)?\Z"
+    r"|&(?:amp;){0,3}(?:a(?:mp?)?|l?t?|#0*6?0?|#x0*3?c?)\Z|\\(?:u0{0,2}3?)?\Z|`{1,2}\Z|```[ \t]*[a-z思考]{0,9}[ \t]*\Z",
     re.IGNORECASE,
 )
-_BRACKET: Final = re.compile(r"[<\[◁＜〈‹《&\\]")
+_BRACKET: Final = re.compile(r"[<\[◁＜〈‹《&\\`]")
 _LONGEST_MARK: Final = 120
 _STARTS: Final = (
     *("okay", "ok", "alright", "hmm", "hm", "so", "well", "let", "the", "this", "user", "we", "i", "first", "now"),
@@ -91,6 +107,7 @@ _STARTS: Final = (
 )
 _WIDE_STARTS: Final = ("嗯", "好", "用户", "首先", "让我", "我", "顾客", "客户", "ユーザー", "まず", "사용자", "고객")
 _ALL_STARTS: Final = (*_STARTS, *_WIDE_STARTS)
+_OF_THOUGHTS: Final = re.compile(r"think|thought|reason|reflect|analysis|scratch|思考|</|/\]", re.IGNORECASE)
 _BOUNDARY: Final = re.compile(r"[\s,.!:'’]")
 _ABOUT: Final = re.compile(
     r"\b(?:the|this|our) (?:user|customer|shopper|client|question|query)\b|\buser (?:asks|wants|is)\b"
@@ -103,6 +120,38 @@ _ABOUT: Final = re.compile(
 _SENTENCE: Final = re.compile(r"[.!?\n。！？]\s*\S")
 _HESITATES: Final = frozenset(("okay", "ok", "alright", "hmm", "hm"))
 
+_WITNESSES: Final = 3
+
+
+class Habits:
+    """The habit of each server, as its whole answers show it.
+
+    A customer can make a model write a thought's mark. So answers to words about thoughts show nothing, and a known
+    habit changes only if answers of several conversations, one after the other, contradict it.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, Habit] = {}
+        self._contradicting: dict[str, set[str]] = {}
+
+    def of(self, server: str) -> Habit:
+        """Return the habit by which to read a server's next answer."""
+        known = self._known.get(server, "unknown")
+        return "unknown" if known == "plain" and self._contradicting.get(server) else known
+
+    def learn(self, server: str, shown: Habit, conversation: str, words: str) -> None:
+        """Learn from a whole answer to a conversation's words."""
+        if _OF_THOUGHTS.search(words):
+            return
+        against = self._contradicting.setdefault(server, set())
+        if shown == self._known.setdefault(server, shown):
+            against.clear()
+            return
+        against.add(conversation)
+        if len(against) >= _WITNESSES:
+            self._known[server] = shown
+            against.clear()
+
 
 class Thoughts:
     """The text of one answer. `found`: a thought was left out; `unopened`: only its end was marked. What a server's
@@ -112,8 +161,8 @@ class Thoughts:
         self._held = ""
         self._closer: re.Pattern[str] | None = _ANY_CLOSER if habit == "opened" else None
         self._implied = habit == "opened"
-        self._searched = 0
-        self._shown = self._within_line = self._passed = self._wrapped = self._is_nested = False
+        self._searched = self._depth = 0
+        self._shown = self._within_line = self._passed = self._wrapped = False
         self._doubted = ""  # the mark, within a line, of what is a thought only if it ends
         self._may_muse = habit == "unknown"
         self.found = False
@@ -123,6 +172,11 @@ class Thoughts:
     def thinking(self) -> bool:
         """Return whether the text is within a thought."""
         return self._closer is not None
+
+    @property
+    def habit(self) -> Habit:
+        """Return the habit that this answer shows, once it has ended."""
+        return "opened" if self.unopened else "plain"
 
     def feed(self, text: str) -> str:
         """Return what may be shown with more text."""
@@ -187,15 +241,18 @@ class Thoughts:
         """Drop the thought up to the mark of its end; return whether that has come."""
         end = closer.search(self._held, self._searched)
         stop = end.start() if end else len(self._held)
-        self._is_nested = self._is_nested or _NESTED.search(self._held, self._searched, stop) is not None
+        for nested in _NESTED.finditer(self._held, self._searched, stop):
+            self._depth, self._searched = self._depth + 1, nested.end()
         if end is None:
             doubted = self._implied or bool(self._doubted)
-            self._held = self._held if doubted else self._held[-_LONGEST_MARK:]
-            self._searched = max(0, len(self._held) - _LONGEST_MARK)
+            drop = 0 if doubted else max(0, len(self._held) - _LONGEST_MARK)
+            self._held = self._held[drop:]
+            self._searched = max(0, self._searched - drop, len(self._held) - _LONGEST_MARK)
             self.found = self.found or not doubted
             return False
-        self.unopened, self._implied, self._doubted = self._implied and not self.found, self._is_nested, ""
-        self._closer, self._is_nested = _ANY_CLOSER if self._is_nested else None, False
+        self.unopened, self._doubted = self._implied and not self.found, ""
+        self._implied = self._depth > 0
+        self._closer, self._depth = _ANY_CLOSER if self._depth else None, max(0, self._depth - 1)
         self._held, self.found, self._searched = self._held[end.end() :], True, 0
         return True
 

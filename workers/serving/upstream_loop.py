@@ -20,7 +20,7 @@ from shared.telemetry.availability import Availability
 from shared.telemetry.faults import caught, task_failed
 from shared.telemetry.logs import get_logger
 from shared.wire.session_key import SessionKey
-from workers.answer.thoughts import Habit
+from workers.answer.thoughts import Habits
 from workers.engine.upstream.body import chat_body
 from workers.engine.upstream.choice import Choice
 from workers.engine.upstream.client import UpstreamClient
@@ -79,7 +79,7 @@ class UpstreamLoop:
     _models: dict[str, str] = field(default_factory=dict, init=False)
     _away: dict[str, Availability] = field(default_factory=dict, init=False)
     _doubted: set[str] = field(default_factory=set, init=False)
-    _habits: dict[str, Habit] = field(default_factory=dict, init=False)
+    _habits: Habits = field(default_factory=Habits, init=False)
     _thinkers: set[str] = field(default_factory=set, init=False)
     _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _again: int = field(default=0, init=False)
@@ -214,7 +214,7 @@ class UpstreamLoop:
             UpstreamFailure: it failed.
         """
         sequence, finish, now = stream.job.sequence, None, now_unix_ms()
-        stream.sent(now, self._habits.get(address, "unknown"))
+        stream.sent(now, self._habits.of(address))
         left_s = (sequence.due_unix_ms - now) / 1_000
         limit_s = None if last else max(left_s * _PATIENCE, _LEAST_PATIENCE_S)
         try:
@@ -235,7 +235,7 @@ class UpstreamLoop:
                 raise
         if finish is not None:
             self._end_thoughts(stream, address, whole=finish == "stop")
-        if finish is None or not stream.text:
+        if finish is None or not stream.text.strip():
             raise UpstreamFailure("nothing_said", "its answer has no text; a model that only thinks needs more tokens")
         return self._finished(stream, address, finish)
 
@@ -269,7 +269,7 @@ class UpstreamLoop:
         rows, tokens = self.streams.num_running, len(sequence.prompt_ids)
         self.paces.heard(stream.pace, str(stream.address), now_s, prompt_tokens=tokens, rows=rows)
         stream.num_bytes += len(text.encode())
-        visible = stream.thoughts.feed(text)
+        visible = stream.visible(text)
         if visible:
             self._show(stream, visible)
         else:
@@ -291,9 +291,10 @@ class UpstreamLoop:
     def _end_thoughts(self, stream: UpstreamStream, address: str, *, whole: bool) -> None:
         """Show held-back text that is not a thought, and remember how the upstream marks thoughts."""
         thoughts = stream.thoughts
-        if text := thoughts.finish(whole=whole):
+        if text := stream.rest(whole=whole):
             self._show(stream, text)
-        self._habits[address] = "opened" if thoughts.unopened else "plain"
+        if whole:
+            self._habits.learn(address, thoughts.habit, stream.conversation, stream.words)
         if thoughts.found and address not in self._thinkers:
             self._thinkers.add(address)
             get_logger().warning("thoughts_left_out", upstream=address, action=PARSE_THOUGHTS)
@@ -306,7 +307,7 @@ class UpstreamLoop:
             self.streams.finish(sequence, by_client=stream.job.answer.stopped_by_client)
             return Finished(sequence, "completed", "stop")
         if stream.pace.pieces > most or stream.num_bytes > most * _MOST_TOKEN_BYTES:
-            if text := stream.thoughts.finish(whole=False):
+            if text := stream.rest(whole=False):
                 self._show(stream, text)
             self.streams.cut(sequence)
             return Finished(sequence, "incomplete", "max_output_tokens")

@@ -51,9 +51,25 @@ class UpstreamStream:
     def conversation(self) -> str:
         return conversation_of(self.job)
 
+    @property
+    def words(self) -> str:
+        """Return what the customer wrote in the conversation."""
+        return "\n".join([each.content for each in self.job.prompt.messages if each.role == "user"])
+
     def is_silent(self, now_unix_ms: float, patience_ms: float) -> bool:
         """Return whether an upstream without text has had the time that the shop promises."""
         return self.job.sequence.deadline.promised is None and now_unix_ms - self.sent_unix_ms >= patience_ms
+
+    def visible(self, text: str) -> str:
+        """Return what may be shown with more text. An answer begins with what is not blank."""
+        return self._from_words_on(self.thoughts.feed(text))
+
+    def rest(self, *, whole: bool) -> str:
+        """Return what is still to be shown at the end of the answer. Not `whole`: it was cut off."""
+        return self._from_words_on(self.thoughts.finish(whole=whole))
+
+    def _from_words_on(self, text: str) -> str:
+        return text if self.place else text.lstrip()
 
     def new_text(self, text: str) -> str:
         """Return the new part of a piece of text, which may repeat text written before.

@@ -54,6 +54,23 @@ FORMS = [
     ),
     f"<think>{THOUGHT}\n<think>{THOUGHT}</think>{THOUGHT}</think>\n{ANSWER}",
     f"<think>\n<think>{THOUGHT}</think>\n\n{ANSWER}",
+    f"<think>{THOUGHT}<think>{THOUGHT}</think>{THOUGHT}</think>\n{ANSWER}",
+    f"<think>\n<think>\n<think>{THOUGHT}</think>{THOUGHT}</think>{THOUGHT}</think>\n{ANSWER}",
+    f"<reasoning>{THOUGHT}<think>{THOUGHT}</think>{THOUGHT}</reasoning>\n{ANSWER}",
+    f"◁think▷{THOUGHT}◁think▷{THOUGHT}◁/think▷{THOUGHT}◁/think▷{ANSWER}",
+    f"[THINK]{THOUGHT}[THINK]{THOUGHT}[/THINK]{THOUGHT}[/THINK]{ANSWER}",
+    f"&lt;think&gt;{THOUGHT}&lt;think&gt;{THOUGHT}&lt;/think&gt;{THOUGHT}&lt;/think&gt;{ANSWER}",
+    f"&amp;lt;think&amp;gt;{THOUGHT}&amp;lt;/think&amp;gt;{ANSWER}",
+    f"<think>{THOUGHT}&lt;/think&gt;{ANSWER}",
+    f"&lt;think&gt;{THOUGHT}&lt;&#47;think&gt;{ANSWER}",
+    f"\\u003cthink\\u003e{THOUGHT}\\u003c\\/think\\u003e{ANSWER}",
+    f"< think >{THOUGHT}< / think >\n{ANSWER}",
+    f"<\u200bthink>{THOUGHT}</\u200bthink>{ANSWER}",
+    f"<｜begin▁of▁thinking｜>{THOUGHT}<｜end▁of▁thinking｜>{ANSWER}",
+    f"<think/>{ANSWER}",
+    f"<!-- think: {THOUGHT} -->{ANSWER}",
+    f"```thinking\n{THOUGHT}\n```\n{ANSWER}",
+    f"<|think|>{THOUGHT}<|end|><|begin|>assistant<|content|>{ANSWER}",
     f"[思考]{THOUGHT}[/思考]{ANSWER}",
     f"【思考】{THOUGHT}【/思考】{ANSWER}",
     *(f"{ANSWER}{token}" for token in ("<|im_end|>", "<|eot_id|>", "<|endoftext|>", "<end_of_turn>", "</s>")),
@@ -61,6 +78,7 @@ FORMS = [
 BARE = [  # their marks are words
     f"analysisThe user asks. {THOUGHT}assistantfinal{ANSWER}",
     f"Here is my thought process: {THOUGHT} Here is my response: {ANSWER}",
+    f"Here are my reasoning steps:\n{THOUGHT}\n[BEGIN FINAL RESPONSE]\n{ANSWER}[END FINAL RESPONSE]",
     f"【思考过程】{THOUGHT}\n【回答】\n{ANSWER}",
     f"**Thinking:** {THOUGHT}\n\n**Answer:** {ANSWER}",
     f"# Reasoning\n{THOUGHT}\n# Final Answer\n{ANSWER}",
@@ -91,6 +109,8 @@ ORDINARY = [
     "Thinking of a gift? Reasoning about sizes is hard.",
     "Reasoning: a refund takes a week.",
     "Der Kunde zahlt nur den Rückversand.",
+    "Use `code`, ``two`` or\n```python\nthink(1)\n``` and <!-- a note -->.",
+    "5 < 6, &amp;lt; is a sign, [begin here] and [End of sale], \\/ or </ b.",
     "Say\nAnalysisFoo, or\nThoughts: none.",
 ]
 
@@ -157,3 +177,10 @@ def test_reasoning_of_our_own_engines_is_removed_too() -> None:
         own.add(token)
     own.finish()
     assert own.text == "Yes."
+
+
+@pytest.mark.parametrize("piece", ["&lt;", "&lt;&a;", "&amp;", "<think>", "< ", "`", "[begin ", "<!--", "\\u003"])
+@pytest.mark.timeout(10)
+def test_a_text_built_to_be_slow_is_read_quickly(piece: str) -> None:
+    for size in (1, 50):
+        shown(piece * 1_500, size, "unknown")
