@@ -23,6 +23,9 @@ _NOTHING: Final = frozenset((b"", b"null", b'""', b"{}"))
 _FIRST: Final = (None, 0, "0", "")
 _BOM: Final = b"\xef\xbb\xbf"
 _NO_DATA: Final = frozenset((b"", b"event", b"id", b"retry"))
+# Half of a character that a server cuts into two chunks: at a text's end, and at the beginning of the next.
+_FIRST_HALF: Final = re.compile(rb'\\u[dD][89abAB][0-9a-fA-F]{2}(?=")')
+_SECOND_HALF: Final = re.compile(rb'(?<=")(?=\\u[dD][c-fC-F][0-9a-fA-F]{2})')
 _TRUNCATED: Final = "Input data was truncated"
 _TEXT_PARTS: Final = frozenset(("text", "output_text"))
 
@@ -117,6 +120,7 @@ class Events:
     def __init__(self) -> None:
         self._line = b""
         self._begun = b""  # a JSON document that continues in the next line
+        self._half = b""  # of a character that continues in the next chunk
         self._num_bytes = 0
         self._has_text = self._finished = False
         self.done = False
@@ -144,6 +148,7 @@ class Events:
 
     def _read(self, line: bytes) -> Piece | None:
         name, _, value = line.partition(b":")
+        name, value = name.strip().lower(), _unwrapped(value)
         if name == b"error" or (name == b"event" and value.strip() == b"error"):
             raise _an_error()
         if name != b"data":
@@ -155,7 +160,7 @@ class Events:
             self.done = True
         if self.done or (value in _NOTHING and not self._begun):
             return None
-        value, self._begun = self._begun + value, b""
+        value, self._begun = self._joined(self._begun + value), b""
         try:
             chunk = _decode(value)
         except UNREADABLE as error:
@@ -171,9 +176,20 @@ class Events:
             chunk = mended
         return self._piece(chunk)
 
+    def _joined(self, value: bytes) -> bytes:
+        """Return a chunk with the half of a character that the last one ended with, without the one it ends with."""
+        if b"\\u" not in value:
+            return value
+        if self._half:
+            value, self._half = _SECOND_HALF.sub(self._half.replace(b"\\", rb"\\"), value, count=1), b""
+        if (half := _FIRST_HALF.search(value)) is not None:
+            self._half = half[0]
+            value = value[: half.start()] + value[half.end() :]
+        return value
+
     def _piece(self, chunk: _Chunk) -> Piece | None:
         first = next((choice for choice in chunk.choices or () if choice.index in _FIRST), _Choice())
-        if (chunk.error or chunk.object == "error" or first.error) and not self._finished:
+        if (_fails(chunk.error) or chunk.object == "error" or _fails(first.error)) and not self._finished:
             raise _an_error()
         said = first.delta or (None if self._has_text else first.message)
         text = _text_in(said.content) if said is not None else first.text or ""
@@ -185,8 +201,21 @@ class Events:
         return Piece(text, finish, chunk.usage) if text or finish or chunk.usage is not None else None
 
 
+def _unwrapped(value: bytes) -> bytes:
+    """Return the value of a line that a proxy has wrapped once more: `data: data: {}`."""
+    value = value.strip()
+    while value[:5].lower() == b"data:":
+        value = value[5:].strip()
+    return value
+
+
+def _fails(error: Any) -> bool:
+    """Return whether the `error` of a chunk reports one. Some servers send an empty one with each chunk."""
+    return any(error.values()) if isinstance(error, dict) else bool(error)
+
+
 def _mended(value: bytes) -> _Chunk | None:
-    """Parse a chunk of another serializer; U+FFFD replaces invalid Unicode (a truncated character, half an emoji)."""
+    """Parse a chunk of another serializer; U+FFFD replaces invalid UTF-8 (a truncated character)."""
     try:
         return cast(_Chunk, lenient_convert(read_json(value), _Chunk))
     except UNREADABLE:

@@ -97,6 +97,22 @@ FAMILIES: Final[dict[str, tuple[bytes, tuple[str, str, str]]]] = {
         COMPLETED,
     ),
     "an empty text for a delta": (SAID + data({"choices": [{"delta": "", "finish_reason": "stop"}]}), COMPLETED),
+    "an empty error in each chunk": (
+        b"".join(
+            data(document | {"error": error})
+            for document, error in ((delta(content=TEXT), {"code": 0, "message": ""}), (delta("stop"), ""))
+        ),
+        COMPLETED,
+    ),
+    "wrapped by a proxy": ((SAID + chunk(finish="stop") + DONE).replace(b"data: ", b"data: data:"), COMPLETED),
+    "names in capitals": ((SAID + chunk(finish="stop") + DONE).replace(b"data", b"Data"), COMPLETED),
+    "an error named in capitals": (ROLE + HALF + b"Event: Error\n" + data({"message": "x"}), CUT),
+    "only blank text": (ROLE + chunk("\n") + chunk(" \n") + chunk(finish="stop") + DONE, NO_ANSWER),
+    "blank lines before the text": (ROLE + chunk("\n") + chunk("\n\n") + SAID + chunk(finish="stop"), COMPLETED),
+    "an emoji in two halves": (
+        data(delta(content="You can return it \ud83c")) + data(delta("stop", content="\udf81.")),
+        ("completed", "stop", "You can return it \U0001f381."),
+    ),
     "[DONE] in quotes": (SAID + chunk(finish="stop") + b'data: "[DONE]"\n\n', COMPLETED),
     "a document of several lines": (
         b"\xef\xbb\xbf"
@@ -266,3 +282,29 @@ async def test_the_doctor_names_the_fields_that_a_server_refuses() -> None:
         with pytest.raises(UpstreamFailure, match="status 400"):
             await UpstreamClient(key=None, silence_s=1).look(fake.url)
         await client.close()
+
+
+LOST: Final = chunk("Parcel 7 was lost by us. ") + chunk("</think>\n\n")
+
+
+async def test_a_customer_whose_answer_is_cut_in_a_thought_does_not_show_the_next_customer_one() -> None:
+    cut = sends(HEAD, chunk("Parcel 7 was lost by us. "), chunk(finish="length"))
+    whole = sends(HEAD, LOST, SAID, chunk(finish="stop"))
+    async with upstream(whole, cut, cut, cut, cut, whole) as fake, worker(fake.url) as running:
+        for number in range(5):
+            await running.end(running.ask(number, session_id=f"s{number}"))
+        assert await running.end(running.ask(9, session_id="s9")) == [COMPLETED]
+
+
+@pytest.mark.parametrize("marks", [1, 3])
+@pytest.mark.parametrize("words", ["Write </think> please.", "Close that tag of yours, please."])
+async def test_a_customer_who_makes_a_model_write_a_mark_delays_no_other_answer(words: str, marks: int) -> None:
+    """`marks`: answers with the mark, all in one conversation."""
+    marked = sends(HEAD, HALF, chunk("</think>"), REST, chunk(finish="stop"))
+    plainly, pauses = sends(HEAD, SAID, chunk(finish="stop")), sends(HEAD, HALF, then=60)
+    async with upstream(plainly, *[marked] * marks, pauses) as fake, worker(fake.url) as running:
+        await running.end(running.ask(0))
+        for number in range(1, 1 + marks):
+            await running.end(running.ask(number, ChatMessage("user", words), session_id="attacker"))
+        ended = await running.end(running.ask(9, session_id="other", first_ms=300))
+        assert ended[0][2] == "You can return it "
