@@ -17,10 +17,10 @@ from shared.settings.kafka import KafkaSettings
 from shared.telemetry import metrics
 from shared.telemetry.faults import contained
 from shared.telemetry.logs import get_logger
-from shared.wire.codec import decode_demand, decode_erase, decode_reply, decode_report, msgpack_encode
+from shared.wire.codec import decode_demand, decode_erase, decode_reply, decode_report, decode_scaling, msgpack_encode
 from shared.wire.messages import Erase, Forgotten, Reply
 from shared.wire.reports import WorkerReport
-from shared.wire.scaling import DemandReport
+from shared.wire.scaling import DemandReport, ScalingRecord
 from shared.wire.session_key import SessionKey
 from shared.wire.topics import BROADCAST_PARTITION, TopicNames
 
@@ -42,6 +42,19 @@ async def read_demand(reader: PartitionReader, update_gateway: UpdateGateway) ->
     """Connect, retrying until Kafka answers, and read gateways' demand reports until cancelled."""
     await reader.start()
     await _read(reader, "kafka demand", lambda record: _apply_demand(record, update_gateway))
+
+
+async def read_scaling(reader: PartitionReader, hear: Callable[[ScalingRecord], None]) -> None:
+    """Connect, retrying until Kafka answers, and read the decisions of all autoscalers until cancelled."""
+
+    def apply(record: Record) -> None:
+        try:
+            hear(decode_scaling(record.value or b""))
+        except ProtocolError:
+            metrics.records_ignored.labels("scaling").inc()
+
+    await reader.start()
+    await _read(reader, "kafka scaling", apply)
 
 
 async def _read(reader: PartitionReader, name: str, apply: Callable[[Record], None]) -> None:

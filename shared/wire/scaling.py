@@ -54,7 +54,7 @@ class ScalingRecord(PricedMessage, frozen=True, tag="chat.scaling"):
 
     `asked` is the machine time that a second asked, the mean of the last minute; None while no gateway says.
     `expected` is what the forecast takes it to be when a worker that starts now serves, and `carries` what one worker
-    is simulated to take. `trust` is the share of that which workers were measured to take."""
+    is simulated to take. `trust` is the share of that which workers were measured to take. `most` bounds `wanted`."""
 
     pool: Identifier
     unix_ms: Count
@@ -66,3 +66,4 @@ class ScalingRecord(PricedMessage, frozen=True, tag="chat.scaling"):
     expected: Amount | None = None
     carries: Amount = 0.0
     trust: Amount = 1.0
+    most: Count = 0

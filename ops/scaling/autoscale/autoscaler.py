@@ -25,7 +25,7 @@ from shared.errors import BrokerUnavailable, ProtocolError, SettingsError
 from shared.kafka import Outgoing, PartitionReader, Producer, group_lag, scan
 from shared.process.clock import monotonic_s, wire_unix_ms
 from shared.process.tasks import Tasks
-from shared.records.log_readers import read_demand, read_reports
+from shared.records.log_readers import read_demand, read_reports, read_scaling
 from shared.settings.kafka import KafkaSettings
 from shared.telemetry import metrics
 from shared.telemetry.availability import Availability
@@ -62,6 +62,8 @@ class Autoscaler:
     leadership: Leadership
     demand: PartitionReader
     reports: PartitionReader
+    decisions: PartitionReader | None = None
+    """The records of all autoscalers; None where the pool has no variants."""
     _scaler: DemandScaler | None = None
     _basis: Basis = field(default_factory=Basis)
     _measured_s: float = -math.inf
@@ -75,6 +77,8 @@ class Autoscaler:
         try:
             tasks.start(self._read_demand(), "demand")
             tasks.start(self._read_reports(), "reports")
+            if self.decisions is not None:
+                tasks.start(read_scaling(self.decisions, self._hear_decision), "decisions")
             tasks.start(self._watch_lag(), "lag")
             tasks.start(self._lead(), "lead")
             await tasks.run_until(stop)
@@ -82,8 +86,9 @@ class Autoscaler:
             await tasks.cancel()
             await self.leadership.stop()  # first: the next leader does not wait until local workers have drained
             await self.hands.close()
-            for part in (self.demand, self.reports, self.producer):
-                await part.stop()
+            for part in (self.demand, self.reports, self.decisions, self.producer):
+                if part is not None:
+                    await part.stop()
 
     # --- reading
 
@@ -101,6 +106,10 @@ class Autoscaler:
             self.evidence.hear_worker(worker_id, report, now)
 
         await read_reports(self.reports, hear)
+
+    def _hear_decision(self, record: ScalingRecord) -> None:
+        if self.evidence.variants is not None:
+            self.evidence.variants.hear(record, wire_unix_ms())
 
     async def _watch_lag(self) -> None:
         """Read the lag every few seconds; keep the last one while Kafka does not answer."""
@@ -187,10 +196,11 @@ class Autoscaler:
         return msgspec.structs.replace(self.sizing, carries=capacity.carries, backlog=backlog)
 
     async def _bound(self, scaler: DemandScaler) -> None:
-        """Bound the size by the partitions that the workers share: they may have become more."""
+        """Bound the size by the partitions that are left by cheaper pools: they may have become more."""
         pool, topics = self.evidence.pool, self.kafka.topics
         partitions = [await self.producer.num_partitions(topics.requests(bucket, pool.lane)) for bucket in pool.buckets]
-        scaler.sizing = msgspec.structs.replace(scaler.sizing, most=min(self.sizing.most, max(partitions)))
+        left = max(partitions) - (self.evidence.variants.workers_before if self.evidence.variants else 0)
+        scaler.sizing = msgspec.structs.replace(scaler.sizing, most=min(self.sizing.most, max(left, 0)))
 
     async def _decide(self, scaler: DemandScaler) -> None:
         now = wire_unix_ms()
@@ -244,6 +254,7 @@ class Autoscaler:
             expected=seen.expected,
             carries=scaler.sizing.carries,
             trust=scaler.trust.factor,
+            most=scaler.sizing.most,
             service_ms=self.evidence.service_ms,
         )
         topic, value = self.kafka.topics.scaling, msgpack_encode(record)

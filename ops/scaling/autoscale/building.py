@@ -16,6 +16,7 @@ from ops.scaling.autoscale.hands import Elsewhere, Hands
 from ops.scaling.autoscale.local_workers import LocalWorkers, start_worker
 from ops.scaling.autoscale.options import RunOptions
 from ops.scaling.autoscale.policy import Sizing
+from ops.scaling.autoscale.variants import Variants
 from ops.scaling.forecast.calendar import Calendar
 from ops.scaling.forecast.demand_forecast import DemandForecast
 from ops.traces.costs import CPU, read_costs
@@ -34,9 +35,10 @@ def build(settings: Settings, options: RunOptions) -> Autoscaler:
     calendar = Calendar() if options.calendar is None else Calendar.read(options.calendar)
     group = f"{_CLIENT}-{pool.name}{'-dry' if options.dry_run else ''}"
     partitions = [BROADCAST_PARTITION]
+    variants = _variants(options)
     return Autoscaler(
         kafka=kafka,
-        evidence=Evidence(pool),
+        evidence=Evidence(pool, variants),
         expectation=Expectation(DemandForecast(), calendar),
         sizing=Sizing(
             carries=0.0,
@@ -54,7 +56,17 @@ def build(settings: Settings, options: RunOptions) -> Autoscaler:
         leadership=Leadership.of(kafka, client_id=_CLIENT, topic=topics.demand, group=group),
         demand=PartitionReader(kafka, client_id=_CLIENT, topic=topics.demand, partitions=partitions, unhurried=True),
         reports=PartitionReader(kafka, client_id=_CLIENT, topic=topics.workers, partitions=partitions, unhurried=True),
+        decisions=PartitionReader(kafka, client_id=_CLIENT, topic=topics.scaling, partitions=partitions, unhurried=True)
+        if variants is not None and variants.cheaper
+        else None,
     )
+
+
+def _variants(options: RunOptions) -> Variants | None:
+    if options.variants is None:
+        return None
+    names = options.variants.split(",")
+    return Variants(tuple(names[: names.index(options.pool)]))
 
 
 def measure_of(settings: Settings, options: RunOptions) -> Measure:

@@ -71,6 +71,11 @@ def _check(options: RunOptions) -> None:
         raise typer.BadParameter("--local starts processes, --deletion-cost is for pods: give one of them")
     if options.carries is not None and options.costs is not None:
         raise typer.BadParameter("--carries and --costs both say what a worker carries: give one of them")
+    if options.variants is not None:
+        names = options.variants.split(",")
+        if options.pool not in names or len(set(names)) < max(len(names), 2):
+            wish = f"write two pools or more, each once, --pool {options.pool!r} among them"
+            raise typer.BadParameter(f"--variants {options.variants!r}: {wish}")
     if strange := set(options.buckets.split(",")) - set(BUCKETS):
         raise typer.BadParameter(f"--buckets {min(strange)!r}: write some of {','.join(BUCKETS)}")
 

@@ -1,5 +1,6 @@
 """Fold what gateways and workers report of one pool into what its scaler sees. Pure."""
 
+import math
 from collections import deque
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -10,6 +11,7 @@ from msgspec import Struct
 from ops.scaling.autoscale.basis import Basis
 from ops.scaling.autoscale.counts import MINUTE_MS, Counts, Sample, asked_work
 from ops.scaling.autoscale.scaler import Seen
+from ops.scaling.autoscale.variants import Variants
 from shared.wire.lanes import CHAMPION, Lane
 from shared.wire.messages import Bucket
 from shared.wire.reports import WorkerReport
@@ -54,6 +56,8 @@ class Evidence:
     """Owned by the event loop of the autoscaler; `now` is its clock, and a sender's own clock only dates its counts."""
 
     pool: Pool
+    variants: Variants | None = None
+    """The cheaper pools of the lane; None where pools share its demand by their workers."""
     service_ms: dict[Bucket, float] = field(default_factory=dict)
     """The machine time of one request, the last that workers reported."""
     cold_starts_ms: deque[float] = field(default_factory=lambda: deque(maxlen=_COLD_STARTS))
@@ -135,13 +139,16 @@ class Evidence:
         fresh = [each.counts for each in self._gateways.values() if now - each.heard_unix_ms <= _DEMAND_SILENT_MS]
         known = [each for each in fresh if each.whole or each.samples[-1][0] - each.samples[0][0] >= _LEAST_MS]
         minute, share = [each.rates(MINUTE_MS) for each in known], self._share_of_demand(len(live))
+        lane = asked_work(known) if known else None  # of all pools, in this pool's machine time
+        rest = share if self.variants is None else self.variants.rest(now)
         return Seen(
             now_unix_ms=now,
-            asked=asked_work(known) * share if known else None,
+            asked=None if lane is None or rest is None else lane * rest,
+            served=None if lane is None else lane * share,
             expected=expected,
             found=len(live) if live or self._hears_of_nobody(now) else None,
             loading=len(self._awaited) if loading is None else loading,
-            lag=lag,
+            lag=lag if self.variants is None else math.ceil(lag * (rest or 0.0)),
             waiting=sum(report.waiting for report in live.values()),
             whole=len(known) == len(self._gateways) and len(live) == len(self._workers),
             judged=round(sum(each.judged for each in minute) * MINUTE_MS / 1_000),
@@ -181,5 +188,7 @@ class Evidence:
                 self.service_ms[bucket] = fmean(each)
 
     def _work_ms(self, bucket: Bucket, requests: int, work_ms: float) -> float:
-        """Return the work of requests; a gateway that has never known a worker has no price for them."""
-        return work_ms if work_ms > 0.0 else requests * self.service_ms.get(bucket, 0.0)
+        """Return the work of requests. Gateways price a request by the worker that answers it, which may be of another
+        variant; one that has never known a worker has no price."""
+        own = requests * self.service_ms.get(bucket, 0.0)
+        return own if work_ms <= 0.0 or (self.variants is not None and own > 0.0) else work_ms

@@ -22,6 +22,12 @@ class RunOptions(Struct, frozen=True, kw_only=True):
     most: Annotated[
         int, typer.Option("--max", min=1, max=10_000, help="workers at most; never more than a topic has partitions")
     ] = 100
+    variants: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES", help="the lane's pools, cheapest first: each is for what those before cannot carry"
+        ),
+    ] = None
     standby: Annotated[int, typer.Option(min=0, max=1_000, help="workers more than the work needs, for a burst")] = 0
     attainment: Annotated[float, typer.Option(min=0.5, max=0.9999, help="share to be answered whole in time")] = 0.96
     stabilisation_s: Annotated[

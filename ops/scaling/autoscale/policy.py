@@ -251,7 +251,8 @@ class DemandScaler:
     def _learn(self, seen: Seen) -> None:
         """Correct the trust by what the found workers have answered in time, and note it for the next leader."""
         if _silence(seen) is None and seen.asked is not None and seen.found:
-            self.trust.note(seen.asked, seen.found, seen.judged, seen.in_time, seen.now_unix_ms)
+            served = seen.asked if seen.served is None else seen.served
+            self.trust.note(served, seen.found, seen.judged, seen.in_time, seen.now_unix_ms)
             self.past.trust = self.trust.factor
 
     def _most_load(self, share: float) -> float:

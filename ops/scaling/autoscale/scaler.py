@@ -10,7 +10,9 @@ class Seen:
     """What is known of a pool at a moment. Times in ms; work in machine seconds a second.
 
     Attributes:
-        asked: the recently requested work, before admission; None if no gateway has reported, which is not zero.
+        asked: the recently requested work that is this pool's to answer, before admission; None if no gateway has
+            reported, which is not zero.
+        served: the part of the lane's work that its found workers are given; None if it is `asked`.
         expected: the work that the forecast's upper quantile predicts for when a worker started now would serve; None
             without a forecast.
         found: the workers that report; None if that is unknown.
@@ -25,6 +27,7 @@ class Seen:
 
     now_unix_ms: float
     asked: float | None
+    served: float | None = None
     expected: float | None = None
     found: int | None
     loading: int = 0
