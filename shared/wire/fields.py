@@ -38,6 +38,21 @@ def _none_at_minus_1(said: object) -> object:
     return None if said == -1 else said
 
 
+def _none_below_1(said: object) -> object:
+    """Return None for 0, which serializers without absent fields write, and for -1."""
+    return None if said in (0, -1) else said
+
+
+def _milliseconds(said: object) -> object:
+    return _none_below_1(_whole(said))
+
+
+def _elapsed(said: object) -> object:
+    """Return whole milliseconds since then: browsers count fractions, and their clocks may be set back."""
+    said = _whole(said)
+    return max(0, said) if isinstance(said, int) else said
+
+
 def _seed(said: object) -> object:
     if isinstance(said, int) and (said < -1 or MAX_SEED < said <= _MAX_UNSIGNED):
         return said & MAX_SEED
@@ -78,7 +93,8 @@ RequestIds = Annotated[tuple[Identifier, ...], Meta(max_length=MAX_CONCURRENT)]
 Tenant = Annotated[str, Meta(min_length=1, max_length=MAX_ID_CHARS, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.\-]*(?!\n)$")]
 Revision = Annotated[str, Meta(min_length=1, max_length=MAX_ID_CHARS, pattern=r"^[A-Za-z0-9_.\-]+(?!\n)$")]
 Text = Annotated[str, Meta(min_length=1, pattern=_NOT_BLANK, extra={"reads": _joined})]
-Milliseconds = Annotated[int, Meta(ge=1, le=MAX_INTEGER, extra={"reads": _whole})]
+Milliseconds = Annotated[int, Meta(ge=1, le=MAX_INTEGER, extra={"reads": _milliseconds})]
+Elapsed = Annotated[int, Meta(ge=0, le=MAX_INTEGER, extra={"reads": _elapsed})]
 Temperature = Annotated[float, Meta(ge=0.0, le=2.0)]
 TopP = Annotated[
     float,
@@ -98,7 +114,7 @@ UnixMs = Annotated[
 ReplyPartition = Annotated[int, Meta(ge=0, le=MAX_INTEGER, extra={"reads": _none_at_minus_1})]
 PredictedMs = Annotated[float, Meta(ge=0.0, le=MAX_PREDICTED_MS)]
 MaxOutputTokens = Annotated[
-    int, Meta(ge=1, le=MAX_INTEGER, description="-1 is read as none", extra={"reads": _none_at_minus_1})
+    int, Meta(ge=1, le=MAX_INTEGER, description="0 and -1 are read as none", extra={"reads": _none_below_1})
 ]
 Stop = Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=64)], ...], Meta(max_length=4)]
 Metadata = Annotated[

@@ -1,7 +1,8 @@
 """Read a record's headers in the spellings of various Kafka clients. Pure.
 
 Names match in any case and punctuation (`Content-Type`, Spring's `contentType`). A text may be quoted, as Spring sends
-it, and a number may be digits or a big-endian integer of 4 or 8 bytes. Empty values, null and -1 count as absent.
+it, and a number may be digits or a big-endian integer of 4 or 8 bytes. Empty values, null, `None`, `undefined` and -1
+count as absent.
 """
 
 from collections.abc import Mapping
@@ -9,7 +10,7 @@ from collections.abc import Mapping
 from shared.wire.deadline import parse_unix_ms
 
 Headers = Mapping[str, bytes]
-_ABSENT = frozenset((b"", b'""', b"null", b"-1", b"\xff" * 4, b"\xff" * 8))
+_ABSENT = frozenset((b"", b'""', b"null", b"none", b"undefined", b"-1", b"\xff" * 4, b"\xff" * 8))
 
 
 def header_of(headers: Headers, name: str) -> bytes | None:
@@ -18,7 +19,7 @@ def header_of(headers: Headers, name: str) -> bytes | None:
     if found is None:
         plain = plain_name(name)
         found = next((value for each, value in headers.items() if plain_name(each) == plain), None)
-    return None if found in _ABSENT else found
+    return None if found is None or found.strip().lower() in _ABSENT else found
 
 
 def text_of(headers: Headers, name: str) -> str | None:
@@ -26,7 +27,7 @@ def text_of(headers: Headers, name: str) -> str | None:
     found = header_of(headers, name)
     if found is None:
         return None
-    text = found.decode("utf-8", "replace")
+    text = found.decode("utf-8", "replace").strip()
     return text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' else text
 
 

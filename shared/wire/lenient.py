@@ -2,8 +2,8 @@
 
 Input that the strict decoder accepts has no extra cost. Other input is decoded again and converted to the wanted type:
 `null` is absent, `75.0` and `"75"` are 75, a number may replace its text, a single value a list, `[]` an empty map,
-names match in any case, and U+FFFD replaces text that is not Unicode. What is still wrong is rejected. docs/protocol.md
-lists what is accepted.
+Avro's and MongoDB's boxes are opened, names match in any case, and U+FFFD replaces text that is not Unicode. What is
+still wrong is rejected. docs/protocol.md lists what is accepted.
 """
 
 import json
@@ -43,8 +43,18 @@ _INNER: Final = ("payload", "after", "data", "detail", "message", "body", "value
 _NO_ENVELOPES: Final = ("input", "sessionid")
 _GZIP: Final = b"\x1f\x8b"
 _MOST_INFLATED_BYTES: Final = 1_024 * 1_024
-# first bytes of a MessagePack map; no JSON begins with one
-_MAPS: Final = frozenset((*range(0x80, 0x90), 0xDE, 0xDF))
+# first bytes of a MessagePack map, or of a list of one; no JSON begins with one
+_MAPS: Final = frozenset((*range(0x80, 0x90), 0x91, 0xDE, 0xDF))
+_UTF_16: Final = (b"\0{", b"\0[")  # without a byte order mark
+# Avro's JSON for a value of a union, MongoDB's for a number or time, OpenAI's assistants' for a text.
+_BOXES: Final = frozenset(
+    (
+        *("string", "int", "long", "float", "double", "boolean", "bytes", "array", "value"),
+        *("$numberInt", "$numberLong", "$numberDouble", "$date"),
+    )
+)
+_NAMESPACE: Final = re.compile(r"[:/]|\.(?=[A-Z])")
+_VERSION: Final = re.compile(r"[._-]?v?\d+$")
 _read_number: Final = msgspec.json.Decoder(int | float).decode
 
 
@@ -57,14 +67,34 @@ def lenient_decoder(kind: Any, strict: Callable[[Any], Any], form: Callable[[Any
         form: decodes to plain objects if `strict` fails; these are then converted.
     """
     wanted = inspect.type_info(kind)
+    never_short = _without_required(wanted)
 
     def decode(data: Any) -> Any:
         try:
-            return strict(data)
+            said = strict(data)
         except UNREADABLE:
             return msgspec.convert(_fit(form(data), wanted), kind)
+        if type(said) not in never_short:
+            return said
+        try:
+            return _completed(said, msgspec.convert(_fit(form(data), wanted), kind))
+        except UNREADABLE:
+            return said
 
     return decode
+
+
+def _without_required(wanted: inspect.Type) -> frozenset[type]:
+    """Return the messages without a required field: of these no missing field shows that names are spelt otherwise."""
+    kinds = wanted.types if isinstance(wanted, inspect.UnionType) else (wanted,)
+    tagged = [each for each in kinds if isinstance(each, inspect.StructType) and each.tag_field is not None]
+    return frozenset(each.cls for each in tagged if each.fields and not any(field.required for field in each.fields))
+
+
+def _completed(said: Any, fitted: Any) -> Any:
+    """Return a message with the fitted values of the fields that the strict decoder has not found."""
+    absent = [field.name for field in msgspec.structs.fields(said) if getattr(said, field.name) == field.default]
+    return msgspec.structs.replace(said, **{name: getattr(fitted, name) for name in absent})
 
 
 def lenient_json(kind: Any) -> Decode:
@@ -127,7 +157,8 @@ def read_record(value: bytes) -> Any:
     Raises:
         DecodeError, ValueError, RecursionError: the data cannot be decoded; `UNREADABLE` is all three.
     """
-    value = value[next((size for mark, size in _SCHEMAS.items() if value.startswith(mark)), 0) :]
+    if not value.startswith(_UTF_16):
+        value = value[next((size for mark, size in _SCHEMAS.items() if value.startswith(mark)), 0) :]
     said = read_msgpack(value) if value and value[0] in _MAPS else read_json(value)
     return _out_of_envelopes(read_json(said) if isinstance(said, str) else said)
 
@@ -206,6 +237,8 @@ def _integer(digits: str) -> int | float:
 
 def _fit(said: Any, wanted: inspect.Type) -> Any:
     """Convert a value to the wanted type; return it unchanged if that is not possible."""
+    while isinstance(said, dict) and len(said) == 1 and not _takes(wanted, said) and not _BOXES.isdisjoint(said):
+        (said,) = said.values()
     fit = _FITS.get(type(wanted))
     return said if fit is None else fit(said, wanted)
 
@@ -282,7 +315,14 @@ def by_name(said: dict[Any, Any]) -> dict[str, Any]:
 def _tag_in(named: dict[str, Any], wanted: inspect.StructType) -> Any:
     """Return the map's tag; a different spelling of the type's tag ("ChatRequest") becomes the type's own."""
     tag = named.get(plain_name(wanted.tag_field or ""))
-    return wanted.tag if isinstance(tag, str) and _plain_tag(tag) == _plain_tag(str(wanted.tag)) else tag
+    return wanted.tag if isinstance(tag, str) and names_type(tag, str(wanted.tag)) else tag
+
+
+def names_type(said: str, tag: str) -> bool:
+    """Return whether a text names a message's type, in any spelling, with a namespace and a version or without."""
+    said, wanted = _VERSION.sub("", said), _plain_tag(tag)
+    is_namespaced = said.count(".") > 1 and _plain_tag(said).endswith(wanted)
+    return is_namespaced or wanted in (_plain_tag(said), _plain_tag(_NAMESPACE.split(said)[-1]))
 
 
 def _plain_tag(tag: str) -> str:

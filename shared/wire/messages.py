@@ -12,6 +12,7 @@ from msgspec import Meta, field
 from shared.wire.fields import (
     MAX_TURNS,
     Count,
+    Elapsed,
     Identifier,
     MaxOutputTokens,
     Metadata,
@@ -48,7 +49,7 @@ class Resume(Message, frozen=True):
     corrected by it."""
 
     cursor: str
-    age_ms: Count | None = None
+    age_ms: Elapsed | None = None
 
 
 class ClientInfo(Message, frozen=True):

@@ -10,7 +10,7 @@ from shared.wire.cloud_events import event_headers
 from shared.wire.codec import decode_request
 from shared.wire.deadline import Deadline, parse_unix_ms, reads_as_seconds
 from shared.wire.headers import Headers, header_of, number_of, text_of
-from shared.wire.lenient import UNREADABLE, by_name, read_record
+from shared.wire.lenient import UNREADABLE, by_name, names_type, read_record
 from shared.wire.messages import ChatRequest
 from shared.wire.session_key import SessionKey
 from shared.wire.topics import (
@@ -28,6 +28,7 @@ _SHOWN_CHARS = 100
 _MOST_NAME_CHARS = 255
 _MAX_PARTITION = 2**31 - 1  # partition numbers in Kafka have 32 bits
 _CE_TYPE = "chat.request"
+_TIMES = ("created_unix_ms", "deadline_unix_ms", "first_token_unix_ms")
 
 Target = tuple[str, int | None]
 """A topic for replies, and a partition if the request names one."""
@@ -173,7 +174,13 @@ def open_request(value: bytes | None, headers: Headers, *, unreadable: str = "")
     """
     if unreadable:
         raise ProtocolError("invalid_record", unreadable)
-    return heed_headers(decode_request(value), headers)
+    return heed_headers(_without_zero_times(decode_request(value)), headers)
+
+
+def _without_zero_times(request: ChatRequest) -> ChatRequest:
+    """Return the request without times of 1970: serializers without absent fields write 0."""
+    zeros = {name: None for name in _TIMES if getattr(request, name) == 0}
+    return msgspec.structs.replace(request, **zeros) if zeros else request
 
 
 def heed_headers(request: ChatRequest, headers: Headers) -> ChatRequest:
@@ -186,7 +193,8 @@ def heed_headers(request: ChatRequest, headers: Headers) -> ChatRequest:
     Raises:
         ProtocolError: `header_mismatch`, or `invalid_field` for a header that is not a time or number.
     """
-    _refuse_other(CE_TYPE, text_of(headers, CE_TYPE), _CE_TYPE)
+    kind = text_of(headers, CE_TYPE)
+    _refuse_other(CE_TYPE, None if kind is None or names_type(kind, _CE_TYPE) else kind, _CE_TYPE)
     _refuse_other(CE_ID, text_of(headers, CE_ID), request.id)
     topic, partition = text_of(headers, REPLY_TOPIC), header_of(headers, REPLY_PARTITION)
     if request.reply_topic:
@@ -237,6 +245,8 @@ def _with_earlier_deadline(request: ChatRequest, header: bytes | None) -> ChatRe
             f"header {DEADLINE_HEADER}={_shown(header)}: write Unix milliseconds",
             param=DEADLINE_HEADER,
         )
+    if deadline == 0:
+        return request
     _refuse_if_seconds(DEADLINE_HEADER, deadline)
     if request.deadline_unix_ms is not None and request.deadline_unix_ms <= deadline:
         return request
@@ -269,7 +279,7 @@ def _shown(header: bytes) -> str:
 
 
 def _refuse_seconds(request: ChatRequest) -> None:
-    for name in ("created_unix_ms", "deadline_unix_ms", "first_token_unix_ms"):
+    for name in _TIMES:
         _refuse_if_seconds(name, getattr(request, name))
 
 

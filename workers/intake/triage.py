@@ -41,7 +41,7 @@ class Late:
 def deadline_in(headers: Mapping[str, bytes]) -> int | None:
     """Return the hard deadline in the headers, in Unix milliseconds; None if there is no valid one."""
     deadline = number_of(headers, DEADLINE)
-    return None if deadline is None or reads_as_seconds(deadline) else deadline
+    return None if not deadline or reads_as_seconds(deadline) else deadline
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ MALFORMED: dict[str, Poison] = {
     "text": Poison(b"How do I return an item?"),
     "nil": Poison(b"\xc0"),
     "a number": Poison(b"\x05"),
-    "a list": Poison(msgpack.packb([fields()])),
+    "a list": Poison(msgpack.packb([fields(), fields()])),
     "a string": Poison(msgpack.packb("chat.request")),
     "an empty map": Poison(b"\x80"),
     "cut short": Poison(packed()[:-1]),
@@ -133,7 +133,7 @@ TYPED_WRONG: dict[str, Poison] = {
         for name, values in {
             "temperature": (float("nan"), float("inf"), -0.1, 2.1, "hot", True),
             "top_p": (1.1, float("nan"), -1.0),
-            "max_output_tokens": (0, -2, 2**53, 2**64 - 1, 1.5, True, "many"),
+            "max_output_tokens": (-2, 2**53, 2**64 - 1, 1.5, True, "many"),
             "seed": (1.5, "x"),
             "deadline_unix_ms": (-1, 2**53, "soon", True),
             "created_unix_ms": (-1, 2**53),
@@ -235,7 +235,7 @@ SLOPPY: dict[str, Poison] = {
         for encode in (packed, written)
         for name, values in {
             "top_p": (0, 0.0, "0.5"),
-            "max_output_tokens": (-1, 75.0, "75", "75.0", "-1"),
+            "max_output_tokens": (0, -1, 75.0, "75", "75.0", "-1"),
             "seed": (-1, 7.0),
             "temperature": (1, "0.7"),
             "reply_partition": ("0", 0.0),

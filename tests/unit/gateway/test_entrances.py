@@ -62,6 +62,15 @@ def record(decode: Callable[[bytes], Any], **message: Any) -> dict[str, Entrance
 ENTRANCES: dict[str, Entrance] = {
     "WebSocket, JSON": Entrance(codec.client_decoder(text=True), ASKS),
     "WebSocket, MessagePack": Entrance(codec.client_decoder(text=False), ASKS, packed=True),
+    "WebSocket, session.start": Entrance(
+        codec.client_decoder(text=True), {"type": "session.start", "session_id": "s1", "token": "t"}
+    ),
+    "WebSocket, response.cancel": Entrance(
+        codec.client_decoder(text=False), {"type": "response.cancel", "target_event_id": "e1"}, packed=True
+    ),
+    "WebSocket, handoff.request": Entrance(
+        codec.client_decoder(text=True), {"type": "handoff.request", "event_id": "e1", "language": "zh"}
+    ),
     "gRPC": Entrance(
         lambda said: client_message({"response_create": {**said, "input": "hi"}}), {**ASKS, "input": "hi"}, plain=True
     ),
@@ -238,7 +247,9 @@ def test_a_record_is_read_from_its_envelope(entrance: str, envelope: str) -> Non
     assert at.decode(b"\3\0" + bytes(16) + json.dumps(at.message).encode()) == at.read(at.message)
 
 
-@pytest.mark.parametrize("absent", [b"", b'""', b"null", b"-1", b"\xff\xff\xff\xff"])
+@pytest.mark.parametrize(
+    "absent", [b"  ", b"None", b"undefined", b"NULL", b"", b'""', b"null", b"-1", b"\xff\xff\xff\xff"]
+)
 @pytest.mark.parametrize("name", ["ce_id", "ce_type", "reply-topic", "reply-partition", "deadline-unix-ms"])
 def test_a_header_without_a_value_is_absent(name: str, absent: bytes) -> None:
     value = json.dumps({**RECORD, "reply_topic": "chat.replies"}).encode()
@@ -260,9 +271,19 @@ def test_a_trace_that_cannot_be_read_costs_no_question(entrance: str, trace: str
     assert at.read({**at.message, "traceparent": trace}).traceparent == read
 
 
-@pytest.mark.parametrize("tag", ["CHAT.REQUEST", "ChatRequest", "chat_request"])
+@pytest.mark.parametrize(
+    "tag",
+    [
+        *("CHAT.REQUEST", "ChatRequest", "chat_request", "com.shop.ChatRequest", "urn:message:Shop:ChatRequest"),
+        *("com.shop.chat.request.v1", "chat.request.v2"),
+    ],
+)
 def test_a_messages_type_counts_in_any_spelling(tag: str) -> None:
-    assert open_request(json.dumps({**RECORD, "type": tag}).encode(), {}).input == "where is my parcel \ufffd"
+    """Also in the header."""
+    headers = {"ce_type": f" {tag}".encode()}
+    assert open_request(json.dumps({**RECORD, "type": tag}).encode(), headers).input == "where is my parcel \ufffd"
+    if "." in tag[9:] or ":" in tag:
+        return
     said = json.dumps({**ASKS, "type": tag.lower().replace("request", "create").replace("chat", "response")})
     assert codec.client_decoder(text=True)(said) == codec.client_decoder(text=True)(json.dumps(ASKS))
 
@@ -377,3 +398,52 @@ def test_words_are_read_in_capitals() -> None:
     feedback = {"type": "feedback", "response_id": "r1", "rating": "UP", "reason": "OFF_TOPIC"}
     read: Any = codec.client_decoder(text=True)(json.dumps(feedback))
     assert (read.rating, read.reason) == ("up", "off_topic")
+
+
+BOXES: dict[str, Callable[[Any], Any]] = {
+    "Avro": lambda value: {"string": value} if isinstance(value, str) else {"long": value},
+    "MongoDB": lambda value: value if isinstance(value, str) else {"$numberLong": str(value)},
+    "OpenAI's assistants": lambda value: {"value": value},
+}
+
+
+@pytest.mark.parametrize("box", BOXES)
+@pytest.mark.parametrize("entrance", ["WebSocket, JSON", "WebSocket, MessagePack", "gRPC", "chat.request in JSON"])
+def test_a_value_is_taken_out_of_its_serializers_box(entrance: str, box: str) -> None:
+    at = ENTRANCES[entrance]
+    whole = each(at.message, lambda value: "whole" if value == HALF else value)
+    assert at.read({name: value if name == "type" else each(value, BOXES[box]) for name, value in whole.items()}) == (
+        at.read(whole)
+    )
+
+
+@pytest.mark.parametrize("entrance", ["WebSocket, JSON", "WebSocket, MessagePack", "gRPC", "chat completions"])
+def test_a_zero_for_a_number_that_was_not_set_is_absent(entrance: str) -> None:
+    """Go and protocol buffers of version 3 write it."""
+    at = ENTRANCES[entrance]
+    zeros: dict[str, Any] = dict.fromkeys(("max_output_tokens", "max_tokens", "deadline_ms", "first_token_ms"), 0)
+    left = {name: value for name, value in at.message.items() if name not in zeros}
+    assert at.read(left | zeros) == at.read(left)
+
+
+def test_a_record_of_1970_has_no_times() -> None:
+    times = dict.fromkeys(("created_unix_ms", "deadline_unix_ms", "first_token_unix_ms"), 0)
+    assert open_request(json.dumps(RECORD | times).encode(), {"deadline-unix-ms": b"0"}) == (
+        open_request(json.dumps(RECORD).encode(), {})
+    )
+
+
+@pytest.mark.parametrize("entrance", ["WebSocket, JSON", "WebSocket, MessagePack", "gRPC"])
+@pytest.mark.parametrize(("age", "read"), [(12.7, 12), (-5, 0), (-0.25, 0), ("80.5", 80)])
+def test_the_age_of_a_cursor_is_read_as_browsers_count_it(entrance: str, age: Any, read: int) -> None:
+    said: dict[str, Any] = {"resume": {"cursor": "c", "age_ms": age}}
+    at = ENTRANCES[entrance]
+    message = client_message({"session_start": said}) if at.plain else at.read({"type": "session.start", **said})
+    assert message.resume.age_ms == read  # type: ignore[union-attr]
+
+
+def test_a_record_is_read_in_utf_16_and_from_a_packed_list() -> None:
+    read = open_request(json.dumps(RECORD).encode(), {})
+    whole = msgspec.json.decode(msgspec.json.encode(read))
+    assert open_request(json.dumps(whole).encode("utf-16-be"), {}) == read
+    assert open_request(msgspec.msgpack.encode([whole]), {}) == read
