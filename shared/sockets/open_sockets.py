@@ -34,9 +34,12 @@ def parsed(text: str) -> Address | None:
 
 
 def network_of(address: Address) -> str:
-    """Return the addresses of one customer: the address itself, or an IPv6 address's /64."""
+    """Return the addresses of one customer: the address itself, an IPv6 address's /64, or the IPv4 address of a client
+    of 6to4, which has 65,536 of these."""
     if isinstance(address, IPv4Address):
         return str(address)
+    if address.sixtofour is not None:
+        return str(address.sixtofour)
     return str(ip_network((address, _IPV6_PREFIX), strict=False))
 
 
