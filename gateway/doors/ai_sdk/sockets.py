@@ -153,7 +153,7 @@ class ChatSocket:
             raise ProtocolError(
                 "too_many_inflight", f"at most {most} requests may run at the same time", kind="rate_limit_error"
             )
-        asker = self.http.asker(self.socket, frame.headers)
+        asker = self.http.asker(self.socket, {name.lower(): value for name, value in frame.headers.items()})
         if isinstance(frame, _Resume):
             return await self.chats.resume(asker, session_of(frame.id))
         return await self.chats.ask(asker, question_of(frame))

@@ -24,7 +24,7 @@ async def test_a_chat_belongs_to_its_subject_only() -> None:
         assert (await client.post("/chat/chat-1/stop", headers=bearer_of("bob"))).status_code == 204
         assert (await client.delete("/chat/chat-1", headers=bearer_of("bob"))).status_code == 204
         assert (edge.cancelled, len(cursors.kept)) == ([], 1)
-        page.send("resume", "alice", id="chat-1", headers=bearer_of("alice"))
+        page.send("resume", "alice", id="chat-1", headers={"Authorization": bearer_of("alice")["authorization"]})
         await until(lambda: page.of("alice") == ["start"])
         assert (await client.post("/chat/chat-1/stop", headers=bearer_of("alice"))).status_code == 204
         await until(lambda: edge.cancelled == [edge.asked[0].id])
