@@ -109,14 +109,14 @@ def conversation_of(texts: Iterable[tuple[Role, str]], where: str) -> tuple[tupl
             turns.append(_said(asked, answered))
             asked, answered = [], []
         (asked if role == "user" else answered).append(text)
-    question = "\n\n".join(asked)
+    question = "\n\n".join(filter(None, asked))
     if answered or not question.strip():
         raise ProtocolError("invalid_field", "the last message must be the user's and not blank", param=where)
     return tuple(turns[-MAX_TURNS:]), question, "\n\n".join(instructions).strip()
 
 
 def _said(asked: list[str], answered: list[str]) -> Said:
-    return Said(user="\n\n".join(asked), assistant="\n\n".join(answered))
+    return Said(user="\n\n".join(filter(None, asked)), assistant="\n\n".join(answered))
 
 
 def is_session_name(name: str) -> bool:

@@ -85,7 +85,8 @@ def question_of(body: ChatBody) -> ChatQuestion:
 
 def _texts(messages: list[_UiMessage], dropped: list[str]) -> Iterable[tuple[Role, str]]:
     """Yield each message's role and text. Other kinds of content in a customer's message are skipped and added to
-    `dropped`. Raises `ProtocolError`."""
+    `dropped`. Raises `ProtocolError` if the question itself has no text."""
+    wordless = ""  # where the last question is, if it has no text
     for place, message in enumerate(messages):
         at = f"messages[{place}]"
         if message.role in _OF_PROGRAMS:
@@ -95,8 +96,10 @@ def _texts(messages: list[_UiMessage], dropped: list[str]) -> Iterable[tuple[Rol
         content = message.content if isinstance(message.content, list) else [_Part("text", message.content)]
         parts = message.parts or content
         text = "".join(part.text or "" for part in parts if part.type.lower() == "text")
-        if role == "user" and any(part.type == "file" for part in parts):
-            dropped.append("file")
-            if not text.strip():
-                raise ProtocolError("unsupported_content", "only text is supported", param=f"{at}.parts")
+        if role == "user":
+            has_file = any(part.type == "file" for part in parts)
+            dropped += ["file"] * has_file
+            wordless = f"{at}.parts" if has_file and not text.strip() else ""
         yield role, text
+    if wordless:
+        raise ProtocolError("unsupported_content", "only text is supported", param=wordless)

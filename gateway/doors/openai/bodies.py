@@ -182,7 +182,8 @@ def _texts(
 ) -> Iterable[tuple[Role, str]]:
     """Yield each message's role and text.
 
-    Content of tools and content other than text is skipped, and its kind added to `dropped`. Raises `ProtocolError`.
+    Content of tools and content other than text is skipped, and its kind added to `dropped`: a picture earlier in the
+    conversation costs no later question. Raises `ProtocolError` if the question itself has no text.
 
     Args:
         messages: the messages
@@ -190,6 +191,7 @@ def _texts(
         dropped: receives the kinds of skipped content
         said: texts of answers that the input only refers to, by their ids
     """
+    wordless = ""  # where the last question is, if it has no text
     for place, message in enumerate(messages):
         at = f"{where}[{place}]"
         if message.type == "reasoning":
@@ -203,22 +205,23 @@ def _texts(
             dropped.append(message.role if message.type == "message" else message.type)
             continue
         role = role_of(message.role, at)
-        text = _text(message, at, dropped)
+        text = _text(message, dropped)
+        if role == "user":
+            wordless = f"{at}.content" if isinstance(message.content, list) and not text.strip() else ""
         if text or not (message.tool_calls or message.function_call):
             yield role, text
+    if wordless:
+        raise ProtocolError("unsupported_content", "only text is supported", param=wordless)
 
 
-def _text(message: _Message, at: str, dropped: list[str]) -> str:
-    """Return a message's text. An answer's refusals are included, its reasoning is not. Raises `ProtocolError` if a
-    customer's message has no text."""
+def _text(message: _Message, dropped: list[str]) -> str:
+    """Return a message's text. An answer's refusals are included, its reasoning is not."""
     if not isinstance(message.content, list):
         return message.content or ""
     others = [part.type for part in message.content if part.type.lower() not in _TEXT_PARTS and part.refusal is None]
     text = "".join((part.text if part.type.lower() in _TEXT_PARTS else part.refusal) or "" for part in message.content)
     if message.role != "assistant":
         dropped += others
-        if others and not text.strip():
-            raise ProtocolError("unsupported_content", "only text is supported", param=f"{at}.content")
     return text
 
 

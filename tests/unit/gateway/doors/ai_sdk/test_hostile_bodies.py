@@ -90,6 +90,8 @@ FILE = {"type": "file", "mediaType": "image/png", "url": "data:,"}
     [
         ([{"role": "user", "parts": [FILE, {"type": "text", "text": WORDS}]}], "file"),
         ([{"role": "data", "parts": []}, {"role": "tool", "content": "1"}, message("user", WORDS)], "data, tool"),
+        ([{"role": "user", "parts": [FILE]}, message("user", WORDS)], "file"),
+        ([{"role": "user", "parts": [FILE]}, message("assistant", "?"), message("user", WORDS)], "file"),
         ([{"role": "user", "content": WORDS}], None),
         ([{"role": "user", "content": WORDS, "parts": None}], None),
     ],

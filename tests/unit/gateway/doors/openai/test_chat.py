@@ -115,6 +115,8 @@ ASKED = {"role": "user", "content": "Where is it?"}
          "image_url"),
         ([{"role": "user", "content": [{"type": "input_text", "text": "Where is it?"}, {"type": "input_file"}]}],
          "input_file"),
+        ([{"role": "user", "content": [{"type": "image_url"}]}, ASKED], "image_url"),
+        ([{"role": "system", "content": [{"type": "input_file"}]}, ASKED], "input_file"),
         ([{"role": "user", "content": [{"type": "x\r\ny: é"}, TEXT]}], "content"),
         ([{"role": "user", "content": TEXT}], None),
         ([{"role": "user", "content": [{"type": "refusal", "refusal": "Where is it?"}]}], None),
@@ -127,6 +129,20 @@ async def test_parts_other_than_text_are_left_out_and_named(
     got = await ask(client, edge, {"model": MODEL, field: messages}, "Here.", path=path)
     assert (got.status_code, got.headers.get("replyline-ignored")) == (200, ignored)
     assert (edge.asked[0].input, edge.asked[0].turns or ()) == ("Where is it?", ())
+
+
+@pytest.mark.parametrize("path", ["/chat/completions", "/responses"])
+async def test_a_picture_costs_no_later_question(client: httpx2.AsyncClient, edge: Edge, path: str) -> None:
+    """A chat sends its whole history: one that is refused once is refused for ever."""
+    messages = [
+        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]},
+        {"role": "assistant", "content": "I read text only."},
+        {"role": "user", "content": "Where is it?"},
+    ]
+    field = "messages" if "chat" in path else "input"
+    got = await ask(client, edge, {"model": MODEL, field: messages}, "Here.", path=path)
+    assert (got.status_code, got.headers["replyline-ignored"]) == (200, "image_url")
+    assert edge.asked[0].turns == (Said(user="", assistant="I read text only."),)
 
 
 @pytest.mark.parametrize(
