@@ -37,6 +37,7 @@ from ops.operate.handoffs import handoffs_app
 from ops.operate.incidents.commands import incidents_app
 from ops.operate.recording.commands import record
 from ops.operate.topics_app import topics_app
+from ops.paths import FILE_TO_READ, FOLDER_TO_READ, FOLDER_TO_WRITE, PATH_TO_READ, to_read
 from ops.scaling.commands import autoscale_app
 from ops.scaling.plan.commands import plan
 from shared.client.telling import ConnectFailed
@@ -70,8 +71,11 @@ def up(
     from ops.model.embeddings import with_prepared_embeddings
     from ops.model.terminal import ensure_engine
     from ops.operate.up import up as run
+    from shared.faq.entries import read_entries
 
     settings = with_prepared_embeddings(settings_of("up"))
+    if settings.faq.path is not None:
+        read_entries(settings.faq.path)  # once here, rather than in the gateway and in the worker
     ensure_engine(settings, Console(stderr=True))
     as_json = as_json or not sys.stdout.isatty()
     raise typer.Exit(run_until_signal(lambda stop: run(settings, stop, as_json=as_json)))
@@ -154,7 +158,9 @@ def token(
     tenant: Annotated[str, typer.Option(help="the shop")],
     subject: Annotated[str, typer.Option(help="the customer; only this subject can open its conversations")],
     ttl_s: Annotated[int, typer.Option("--ttl-s", min=1, max=31_536_000, help="seconds until it expires")] = 3_600,
-    private_key: Annotated[Path | None, typer.Option(help="PEM file to sign with, instead of the secret")] = None,
+    private_key: Annotated[
+        Path | None, typer.Option(callback=FILE_TO_READ, help="PEM file to sign with, instead of the secret")
+    ] = None,
     kid: Annotated[str | None, typer.Option(help="the key's id in the gateway's JWKS")] = None,
     edge: Annotated[
         bool, typer.Option("--edge", help="a token for an edge, which acts for every customer of the tenant")
@@ -226,7 +232,8 @@ def schema(
 @model_app.command("prepare")
 def prepare(
     source: Annotated[
-        Path | None, typer.Option(help="a GGUF file or a Hugging Face folder (default: the demo's model)")
+        Path | None,
+        typer.Option(callback=PATH_TO_READ, help="a GGUF file or a Hugging Face folder (default: the demo's model)"),
     ] = None,
     precision: Annotated[
         Precision,
@@ -234,13 +241,17 @@ def prepare(
     ] = "int8",
     adapter: Annotated[
         str | None,
-        typer.Option(metavar="DIR|none", help="LoRA to merge, as saved by PEFT (default: the demo's, for its model)"),
+        typer.Option(
+            metavar="DIR|none",
+            callback=to_read(file=False, folder=True, names=("none",)),
+            help="LoRA to merge, as saved by PEFT (default: the demo's, for its model)",
+        ),
     ] = None,
     languages: Annotated[
         str | None, typer.Option(metavar="en,zh", help="languages that the model answers in (default: any)")
     ] = None,
     directory: Annotated[
-        Path, typer.Option("--dir", file_okay=False, help="where the model's folder is created")
+        Path, typer.Option("--dir", callback=FOLDER_TO_WRITE, help="where the model's folder is created")
     ] = Path(".models"),
     max_length: Annotated[
         int, typer.Option(min=1, help="fp16, bf16: tokens per slot of TensorRT, prompt and answer")
@@ -273,7 +284,7 @@ def build(
     ] = "tensorrt",
     model: Annotated[
         Path | None,
-        typer.Option(exists=True, file_okay=False, help="an fp16 model's folder (default: REPLYLINE_MODEL__DIR)"),
+        typer.Option(callback=FOLDER_TO_READ, help="an fp16 model's folder (default: REPLYLINE_MODEL__DIR)"),
     ] = None,
     slots: Annotated[int | None, typer.Option(min=1, help="sequences decoded together (default: the setting)")] = None,
     max_length: Annotated[

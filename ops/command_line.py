@@ -1,7 +1,6 @@
 """Code that the commands share: common options, settings, and one-line error messages."""
 
 import inspect
-import math
 import re
 import shlex
 import sys
@@ -19,6 +18,7 @@ from rich.console import Console
 from typer.core import TyperGroup
 from typer.main import get_group
 
+from ops.paths import FILE_TO_WRITE, to_read
 from ops.stack.own_services import Broker
 from shared.process.lifetime import BAD_INPUT_STATUS, fail
 from shared.settings import Settings, load_settings
@@ -37,21 +37,10 @@ _LAB: Final = "ops.lab.commands"
 _NO_UTF8: Final = re.compile("[\ud800-\udfff]")
 # An option with an empty variable in a script: `--token "$TOKEN"`.
 _BLANK: Final = re.compile(r"(--[a-z][a-z0-9-]*)[ =]\s*")
+_NEGATIVE: Final = re.compile(r"-[0-9.][0-9./]*")
 # Depending on its version, Typer includes its own copy of click or uses the installed one. This is click.UsageError of
 # either.
 _USAGE_ERROR: Final[Any] = typer.BadParameter.__base__
-
-
-def writable(option: str) -> Callable[[Path | None], Path | None]:
-    """Return a check that rejects a file that cannot be written."""
-
-    def check(path: Path | None) -> Path | None:
-        from ops.measure.runner import check_writable
-
-        check_writable(path, option)
-        return path
-
-    return check
 
 
 def gateway_address(url: str | None) -> str | None:
@@ -76,13 +65,19 @@ def gateway_or_demo(context: typer.Context, url: str) -> str | None:
 OwnBroker = Annotated[Broker, typer.Option(help="broker of the system that it starts: in memory, or Apache Kafka")]
 JsonPath = Annotated[
     Path | None,
-    typer.Option(
-        "--json", metavar="FILE", callback=writable("--json"), help="write the result as JSON, with stable keys"
-    ),
+    typer.Option("--json", metavar="FILE", callback=FILE_TO_WRITE, help="write the result as JSON, with stable keys"),
 ]
 HtmlPath = Annotated[
     Path | None,
-    typer.Option("--html", metavar="FILE", callback=writable("--html"), help="write an HTML report, in one file"),
+    typer.Option("--html", metavar="FILE", callback=FILE_TO_WRITE, help="write an HTML report, in one file"),
+]
+Costs = Annotated[
+    str,
+    typer.Option(
+        metavar="cpu|gpu|FILE",
+        callback=to_read(names=("cpu", "gpu")),
+        help="cpu (measured), gpu (given), or the file of a worker's calibration",
+    ),
 ]
 Token = Annotated[
     str | None,
@@ -137,9 +132,6 @@ def by_options(command: Callable[..., None]) -> Callable[..., None]:
     hints = get_type_hints(options, include_extras=True)
 
     def typed(**given: Any) -> None:
-        for name, value in given.items():
-            if isinstance(value, float) and not math.isfinite(value):
-                raise typer.BadParameter(f"--{name.replace('_', '-')} {value}: must be a number")
         passed = [given.pop(parameter.name) for parameter in before]
         command(*passed, options(**given))
 
@@ -211,6 +203,8 @@ def _say(error: Any) -> int:
 
 
 def _message(error: Any) -> str:
+    if (negative := _negative(error)) is not None:
+        return negative
     cause = error.__cause__ or error.__context__
     if isinstance(cause, ValidationError) and error.param is not None:  # its text omits the value
         item = cause.errors(include_url=False)[0]
@@ -218,3 +212,17 @@ def _message(error: Any) -> str:
         name = error.param.opts[0] if error.param.param_type_name == "option" else error.param.name.upper()
         return f"{name} {item['input']}: {wrong[:1].lower()}{wrong[1:]}"
     return " ".join(error.format_message().split()).rstrip(".?")
+
+
+def _negative(error: Any) -> str | None:
+    """Return the message for a negative number in place of an argument, which the parser reads as an option; None for
+    any other error."""
+    option = getattr(error, "option_name", "")
+    word = next((word for word in sys.argv if word.startswith(option) and _NEGATIVE.fullmatch(word)), None)
+    arguments = [each for each in error.ctx.command.params if each.param_type_name == "argument"] if error.ctx else []
+    if not option or word is None or not arguments:
+        return None
+    least = arguments[0].min
+    return (
+        f"{arguments[0].name.upper()} {word}: must {'not be negative' if least is None else f'be at least {least:g}'}"
+    )

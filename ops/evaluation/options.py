@@ -7,6 +7,7 @@ import typer
 from msgspec import Struct
 
 from ops.command_line import JsonPath, Token, gateway_address
+from ops.paths import FILE_TO_READ, FOLDER_TO_READ, PATH_TO_READ
 
 
 class EvaluationOptions(Struct, frozen=True, kw_only=True):
@@ -22,7 +23,7 @@ class EvaluationOptions(Struct, frozen=True, kw_only=True):
     ] = None
     token: Token = None
     model_dir: Annotated[
-        Path | None, typer.Option(exists=True, file_okay=False, help="the model's folder (default: as set)")
+        Path | None, typer.Option(callback=FOLDER_TO_READ, help="the model's folder (default: as set)")
     ] = None
     policy: Annotated[Literal["grounded", "model"] | None, typer.Option(help="who answers (default: as set)")] = None
     guard: Annotated[bool | None, typer.Option("--guard/--no-guard", help="the fact guard (default: as set)")] = None
@@ -32,9 +33,15 @@ class EvaluationOptions(Struct, frozen=True, kw_only=True):
     ] = False
     questions: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="JSON Lines (docs/evaluation.md) (default: those of the demo shop)"),
+        typer.Option(
+            metavar="FILE",
+            callback=FILE_TO_READ,
+            help="JSON Lines (docs/evaluation.md) (default: those of the demo shop)",
+        ),
     ] = None
-    faq: Annotated[Path | None, typer.Option(metavar="FILE", help="what they are about (default: as set)")] = None
+    faq: Annotated[
+        Path | None, typer.Option(metavar="FILE", callback=PATH_TO_READ, help="what they are about (default: as set)")
+    ] = None
     limit: Annotated[int | None, typer.Option(min=1, help="number of questions, spread over the file")] = None
     clients: Annotated[int, typer.Option(min=1, max=64, help="conversations at a time")] = 6
     require: Annotated[

@@ -16,6 +16,7 @@ from ops.lab.load.commands import bench_app, replay
 from ops.lab.optimize.commands import optimize_app
 from ops.lab.rollout.commands import simulate as simulate_rollouts
 from ops.lab.simulate.commands import simulate
+from ops.paths import FILE_TO_WRITE, FOLDER_TO_READ
 
 _root = typer.Typer()
 _autoscale = typer.Typer()
@@ -45,8 +46,12 @@ def profile_(
         Literal["native", "onnx", "tensorrt", "tensorrt-rtx", "torch"] | None,
         typer.Option(help="engine to profile (default: the setting)"),
     ] = None,
-    model: Annotated[Path | None, typer.Option(help="the model's folder (default: REPLYLINE_MODEL__DIR)")] = None,
-    trace: Annotated[Path, typer.Option(metavar="FILE", help="the Chrome trace to write")] = Path("profile.json"),
+    model: Annotated[
+        Path | None, typer.Option(callback=FOLDER_TO_READ, help="the model's folder (default: REPLYLINE_MODEL__DIR)")
+    ] = None,
+    trace: Annotated[
+        Path, typer.Option(metavar="FILE", callback=FILE_TO_WRITE, help="the Chrome trace to write")
+    ] = Path("profile.json"),
 ) -> None:
     """Show where an engine call spends its time, as a Chrome trace of the runtime's own profiler."""
     from ops.lab.profile import ProfileOptions, profile

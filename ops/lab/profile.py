@@ -10,7 +10,6 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from ops.measure.runner import check_writable
 from shared.errors import ModelError, SettingsError
 from shared.model.folder import ModelFolder
 from shared.nouns import counted
@@ -55,7 +54,6 @@ class ProfileOptions:
 
 def profile(settings: Settings, options: ProfileOptions) -> str:
     """Write the trace and return a description of it. Raises `SettingsError`, `ModelError`, `EngineError`."""
-    check_writable(options.trace, "--trace")
     with tempfile.TemporaryDirectory(prefix="replyline-profile-") as scratch:
         engine, write = open_profiled(settings, options.trace, Path(scratch))
         try:

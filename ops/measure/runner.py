@@ -1,7 +1,6 @@
 """Run a bench: on uvloop, with clean-up on Ctrl-C, and with its result shown and written."""
 
 import asyncio
-import os
 import signal
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ import uvloop
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from shared.errors import SettingsError
+from ops.paths import replaceable
 
 INTERRUPTED_STATUS: Final = 130
 
@@ -45,24 +44,12 @@ def progress_bar(console: Console, title: str, total: int) -> Iterator[Callable[
         yield lambda done: bar.update(task, completed=done)
 
 
-def check_writable(path: Path | None, option: str = "--json") -> None:
-    """Raise `SettingsError` if a file cannot be written, before an hour's measurement is lost."""
-    if path is None:
-        return
-    if not path.parent.is_dir():
-        raise SettingsError(f"{option} {path}: {path.parent} is not a directory; create it first")
-    if path.is_dir():
-        raise SettingsError(f"{option} {path}: is a directory; name a file in that directory")
-    if not (os.access(path.parent, os.W_OK | os.X_OK) if _replaceable(path) else os.access(path, os.W_OK)):
-        raise SettingsError(f"{option} {path}: may not be written by this user; name another file")
-
-
 def write_json(path: Path | None, result: object) -> None:
     """Write a file. An existing file is either replaced as a whole or left unchanged."""
     if path is None:
         return
     data = msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n"
-    if not _replaceable(path):
+    if not replaceable(path):
         path.write_bytes(data)
         return
     part = path.with_name(f"{path.name}.part")
@@ -72,12 +59,6 @@ def write_json(path: Path | None, result: object) -> None:
     except BaseException:
         part.unlink(missing_ok=True)
         raise
-
-
-def _replaceable(path: Path) -> bool:
-    """Return whether the path is a regular file or does not exist yet. Links, terminals and pipes are written to
-    directly."""
-    return not path.is_symlink() and (path.is_file() or not path.exists())
 
 
 def write_html(path: Path, page: str, console: Console) -> None:

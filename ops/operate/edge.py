@@ -14,6 +14,7 @@ from rich.console import Console
 
 from ops.command_line import settings_of
 from ops.operate.up import up
+from ops.paths import FILE_TO_READ, FOLDER_TO_READ, FOLDER_TO_WRITE
 from shared.errors import SettingsError
 from shared.process.clock import wire_unix_ms
 from shared.process.lifetime import run_until_signal
@@ -31,18 +32,24 @@ _REDIS: Final = ("appendonly yes", "maxmemory-policy volatile-lru")
 
 def edge(
     centre: Annotated[str, typer.Option(help="WebSocket address of the centre's gateways: wss://host/ws")],
-    token_file: Annotated[Path, typer.Option(help="the edge's token (`replyline token --edge`)")],
-    trusted_keys: Annotated[Path, typer.Option(help="folder of public keys (*.pem) that may sign the FAQ")],
+    token_file: Annotated[
+        Path, typer.Option(callback=FILE_TO_READ, help="the edge's token (`replyline token --edge`)")
+    ],
+    trusted_keys: Annotated[
+        Path, typer.Option(callback=FOLDER_TO_READ, help="folder of public keys (*.pem) that may sign the FAQ")
+    ],
     centre_http: Annotated[
         str, typer.Option(help="HTTP address of the centre (default: https on the centre's host)")
     ] = "",
     stale_s: Annotated[
-        float, typer.Option(min=1, help="how long the FAQ is used without the centre's confirmation, in s")
+        float, typer.Option(min=1, max=86_400, help="how long the FAQ is used without the centre's confirmation, in s")
     ] = 300,
     quote: Annotated[
         bool, typer.Option("--quote", help="quote the FAQ where it is sure, instead of using a model")
     ] = False,
-    state: Annotated[Path, typer.Option(metavar="DIR", help="folder of the FAQ and the journal")] = Path(".run/edge"),
+    state: Annotated[
+        Path, typer.Option(metavar="DIR", callback=FOLDER_TO_WRITE, help="folder of the FAQ and the journal")
+    ] = Path(".run/edge"),
 ) -> None:
     """Answer near the customers: from the FAQ if it is sure, otherwise through the centre, within the deadline. Ctrl-C
     drains and stops it."""

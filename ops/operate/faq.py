@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from ops.command_line import settings_of
+from ops.paths import FILE_TO_READ, FILE_TO_WRITE, PATH_TO_READ
 from shared.errors import SettingsError
 from shared.faq.entries import PACKAGED_PATH
 from shared.nouns import counted
@@ -19,10 +20,18 @@ faq_app = typer.Typer(help="Sign the FAQ for edges.", no_args_is_help=True)
 
 @faq_app.command("sign")
 def sign(
-    out: Annotated[Path, typer.Argument(metavar="FILE", help="the signed FAQ, for `edge.signed_faq` of the gateways")],
-    key: Annotated[Path, typer.Option(metavar="FILE", help="the private key (`replyline versions keygen`)")],
+    out: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", callback=FILE_TO_WRITE, help="the signed FAQ, for `edge.signed_faq` of the gateways"
+        ),
+    ],
+    key: Annotated[
+        Path, typer.Option(metavar="FILE", callback=FILE_TO_READ, help="the private key (`replyline versions keygen`)")
+    ],
     faq: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="an FAQ file or folder (default: the setting)")
+        Path | None,
+        typer.Option(metavar="FILE", callback=PATH_TO_READ, help="an FAQ file or folder (default: the setting)"),
     ] = None,
 ) -> None:
     """Sign the FAQ as a new version. Edges use it within seconds, and accept no older one afterwards."""

@@ -79,9 +79,10 @@ def _signing_key(auth: AuthSettings, private_key: Path | None) -> tuple[Any, Tok
         key = load_pem_private_key(private_key.read_bytes(), password=None)
     except OSError as error:
         raise SettingsError(f"--private-key {private_key}: {error.strerror}") from None
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError):
         raise SettingsError(
-            f"--private-key {private_key}: not a PEM private key without a passphrase: {error}"
+            f"--private-key {private_key}: not a PEM private key without a passphrase; make one: openssl genpkey "
+            "-algorithm ed25519"
         ) from None
     return key, TokenKey(_algorithm_of(key, private_key), None, key.public_key())
 

@@ -77,7 +77,9 @@ def _read(text: str) -> EngineCosts:
     except OSError as error:
         raise SettingsError(f"--costs {text}: {error.strerror}; use cpu, gpu or a worker's cost file") from error
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise SettingsError(f"--costs {text}: not a worker's cost file: {error}") from error
+        raise SettingsError(
+            f"--costs {text}: not a worker's cost file ({error}); use cpu, gpu or a worker's"
+        ) from error
     if table.decode_ms + table.decode_ms_per_row <= 0 or table.prefill_ms_per_token <= 0:
         raise SettingsError(f"--costs {text}: a decode row and a prompt token must take time")
     key = table.key

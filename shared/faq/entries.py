@@ -108,7 +108,7 @@ def _content(path: Path) -> bytes:
     try:
         return path.read_bytes().removeprefix(codecs.BOM_UTF8)
     except OSError as error:
-        raise SettingsError(f"FAQ file {path}: {error.strerror or error}") from error
+        raise SettingsError(f"FAQ file {path}: {error.strerror or error}; name an existing file or folder") from error
 
 
 def entries_of(content: bytes, path: Path | str, dropped: Counter[str] | None = None) -> list[FaqEntry]:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from rich.console import Console
 
 from ops.measure.environment import BrokerKind, environment
-from ops.measure.runner import check_writable, markdown, show, verdict, write_json
+from ops.measure.runner import markdown, show, verdict, write_json
 from ops.stack.processes import ServiceError
 
 Figures = Mapping[str, float | None]
@@ -163,10 +163,6 @@ class Bench:
     engine: str
     broker: BrokerKind
     targets: tuple[Target, ...] = ()
-
-    def __post_init__(self) -> None:
-        """Raises `SettingsError` before an hour's measurement is lost for want of a directory."""
-        check_writable(self.json_path)
 
     async def run(
         self,

@@ -9,6 +9,7 @@ from rich.console import Console
 from ops.command_line import JsonPath, run, settings_of
 from ops.lab.load.commands import bench_app
 from ops.lab.own_system import settings_of_own_system
+from ops.paths import FILE_TO_WRITE, PATH_TO_READ
 from shared.errors import SettingsError
 from tests.bench.cell import Bench
 
@@ -113,13 +114,15 @@ def engines(
     prefill: Annotated[str, typer.Option(help="tokens of a prompt, comma-separated")] = "128,256,512",
     over: Annotated[str, typer.Option(help="tokens that its slot holds already, comma-separated")] = "0,600,1000",
     llama: Annotated[
-        Path | None, typer.Option(exists=True, help="llama.cpp's programs (default: those of ops/setup/llama-server)")
+        Path | None,
+        typer.Option(callback=PATH_TO_READ, help="llama.cpp's programs (default: those of ops/setup/llama-server)"),
     ] = None,
     gguf: Annotated[
-        Path | None, typer.Option(exists=True, help="the same model for llama.cpp (default: the demo's in Q4_0)")
+        Path | None,
+        typer.Option(callback=PATH_TO_READ, help="the same model for llama.cpp (default: the demo's in Q4_0)"),
     ] = None,
     source: Annotated[
-        Path | None, typer.Option(exists=True, help="the same model for transformers (default: the demo's)")
+        Path | None, typer.Option(callback=PATH_TO_READ, help="the same model for transformers (default: the demo's)")
     ] = None,
     rounds: Rounds = 3,
     json_path: JsonPath = None,
@@ -149,7 +152,7 @@ def engines(
 @bench_app.command("shape")
 def shape(
     size: Annotated[Literal["0.5b", "1.5b"], typer.Argument(help="with the numbers of Qwen2.5's")],
-    target: Annotated[Path, typer.Argument(help="the GGUF file to write")],
+    target: Annotated[Path, typer.Argument(callback=FILE_TO_WRITE, help="the GGUF file to write")],
 ) -> None:
     """Write a random model of a larger size, for llama.cpp (--gguf) and for `replyline model prepare --source`."""
     from tests.bench.engines.shape import SHAPES, write_shape
@@ -180,7 +183,8 @@ def memory(
 @bench_app.command("upstream")
 def upstream(
     server: Annotated[
-        Path | None, typer.Option(exists=True, help="llama-server (default: the one of ops/setup/llama-server)")
+        Path | None,
+        typer.Option(callback=PATH_TO_READ, help="llama-server (default: the one of ops/setup/llama-server)"),
     ] = None,
     slots: Annotated[int, typer.Option(min=1, help="requests at a time, of llama-server and of the worker")] = 4,
     seconds: Annotated[float, typer.Option(min=3, max=3_600, help="of arrivals at each load, each side")] = 20.0,

@@ -1,14 +1,15 @@
 """The options of `replyline chaos`."""
 
-from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 from rich.console import Console
 
+from ops.command_line import JsonPath
 from shared.process.lifetime import fail
 from shared.settings import load_settings
 from shared.telemetry.logs import configure_logs
+from shared.wire.fields import MAX_SEED
 from tests.chaos.faults.schedule import Kind
 
 LATE_STATUS: Final = 3
@@ -25,11 +26,13 @@ def chaos() -> None:
 
 @chaos_app.command("run")
 def run(
-    seed: Annotated[int, typer.Option(help="of the questions, their times and the faults")] = 1,
-    minutes: Annotated[float, typer.Option(help="of load")] = 1.0,
-    rate: Annotated[float, typer.Option(help="requests a second, on a schedule fixed beforehand")] = 20.0,
-    clients: Annotated[int, typer.Option(help="conversations, each with a socket")] = 40,
-    brokers: Annotated[int, typer.Option(help="1, or 3 of which one at a time is killed")] = 1,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="of the questions, their times and the faults")] = 1,
+    minutes: Annotated[float, typer.Option(min=0.001, max=240, help="of load")] = 1.0,
+    rate: Annotated[
+        float, typer.Option(min=0.001, max=1_000, help="requests a second, on a schedule fixed beforehand")
+    ] = 20.0,
+    clients: Annotated[int, typer.Option(min=1, max=2_000, help="conversations, each with a socket")] = 40,
+    brokers: Annotated[int, typer.Option(min=1, max=3, help="1, or 3 of which one at a time is killed")] = 1,
     faults: Annotated[
         str | None,
         typer.Option(
@@ -37,7 +40,7 @@ def run(
             help=f"of {', '.join(Kind)} (default: those that kill, and the network's, by minutes)",
         ),
     ] = None,
-    json_path: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="write the result")] = None,
+    json_path: JsonPath = None,
 ) -> None:
     """Run real processes under an open loop of requests, with SIGKILLs by a schedule drawn from the seed; then judge
     the ledger.

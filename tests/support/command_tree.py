@@ -1,5 +1,6 @@
 """The whole command line, as a tree of click's commands."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from typer.main import get_command
@@ -16,3 +17,12 @@ def replyline() -> Any:
         group.list_commands(None)
         groups += [command for command in group.commands.values() if hasattr(command, "commands")]
     return root
+
+
+def commands_under(group: Any, *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield each command of a group that does something itself, with the words that name it."""
+    inner = getattr(group, "commands", None)
+    if inner is None or (path and group.invoke_without_command):
+        yield path, group
+    for name, command in (inner or {}).items():
+        yield from commands_under(command, *path, name)

@@ -14,7 +14,7 @@ DEMO: Final = "tests/integration/commands/test_pages_typed.py"
 _FENCED: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _INDENTED: Final = re.compile(r"(?:(?<=\n\n)|\A)((?:    .*\n)(?:    .*\n|\n(?=    ))*)")
 _PROGRAM: Final = re.compile(
-    r"(?:(?:export )?[A-Z_]+=\S+ )*(?:\.|export|for|replyline|make|docker|helm|kubectl|pip|openssl|printf|echo|kcat"
+    r"(?:(?:export )?[A-Z_]+=\S+ )*(?:\.|export|for|replyline|make|docker|helm|kubectl|pip|openssl|printf|echo|kcat|mkdir"
     r"|kafka-\w+\.sh|promtool|llama-server|(?:\.venv/bin|ops)/\S+)(?: |$)"
 )
 _DEMO_ENV: Final = re.compile(r"\. \.run/demo\.env|export PATH=\$PWD/\.venv/bin:\$PATH && source \.run/demo\.env")
@@ -47,7 +47,7 @@ TYPED: Final = {
     'docs/doors.md: curl -s "$OPENAI_BASE_URL/models"': "tests/integration/doors/test_openai_client.py",
     'docs/doors.md: grpc-health-probe -addr="$GRPC_ADDRESS"': "tests/integration/doors/test_grpc_client.py",
     "docs/doors.md: npm ci --prefix examples/ai-sdk": "tests/integration/doors/test_ai_sdk_client.py",
-    "docs/edge.md: replyline versions keygen faq-private.pem faq-keys/faq.pem": DEMO,
+    "docs/edge.md: mkdir faq-keys": DEMO,
     "docs/edge.md: replyline edge --centre wss://chat.example/ws": "names a centre; the block below is typed",
     "docs/edge.md: REPLYLINE_AUTH__SECRET_FILE=secret REPLYLINE_EDGE__SIGNED_FAQ=faq.signed make demo": DEMO,
     "docs/edge.md: REPLYLINE_AUTH__MODE=anonymous REPLYLINE_GATEWAY__PORT=8085 replyline edge": DEMO,
@@ -59,7 +59,7 @@ TYPED: Final = {
     "docs/engines.md: replyline engine build --engine tensorrt-rtx": _GPU,
     "docs/evaluation.md: replyline eval": _MINUTES,
     "docs/lifecycle.md: replyline versions add .models/smollm2-135m-shop-int8 --name shop-2": _LIFECYCLE,
-    "docs/lifecycle.md: replyline versions keygen": DEMO,
+    "docs/lifecycle.md: mkdir keys": DEMO,
     "docs/lifecycle.md: replyline rollout start": _LIFECYCLE,
     "docs/lifecycle.md: REPLYLINE_WORKER__LANE=shadow replyline worker": "tests/integration/answers/test_shadow.py",
     "docs/lifecycle.md: replyline learn list": "tests/unit/ops/lifecycle/learn/test_copies.py",

@@ -102,6 +102,8 @@ def read_questions(path: Path, faq: Sequence[FaqEntry]) -> list[Question]:
             f'{place}: question "{question.id}" {wrong}' for wrong in _wrongs(question, known, by_entry=by_entry)
         ]
         questions[question.id] = question
+    if problems and not questions:
+        raise SettingsError(f"{problems[0]}; write one question as JSON in each line, as docs/evaluation.md shows")
     if problems:
         raise SettingsError("\n".join(problems))
     if not questions:

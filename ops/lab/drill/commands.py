@@ -10,21 +10,29 @@ from msgspec import Struct
 from rich.console import Console
 
 from ops.command_line import HtmlPath, JsonPath, Token, command_typed
+from ops.paths import FILE_TO_READ
 from shared.errors import SettingsError
+from shared.wire.fields import MAX_SEED
 
 
 class DrillOptions(Struct, frozen=True, kw_only=True):
     """The options of `replyline drill`."""
 
     schedule: Annotated[
-        Path, typer.Option("--schedule", metavar="FILE", help="TOML file with the fleet, the load and the faults")
+        Path,
+        typer.Option(
+            "--schedule",
+            metavar="FILE",
+            callback=FILE_TO_READ,
+            help="TOML file with the fleet, the load and the faults",
+        ),
     ]
     consent: Annotated[
         str | None, typer.Option(help="name of the fleet, to cause the faults; without it they are only listed")
     ] = None
     for_good: Annotated[bool, typer.Option("--irreversible", help="allow faults that the drill cannot undo")] = False
     token: Token = None
-    seed: Annotated[int, typer.Option(help="seed of the questions and their times")] = 1
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="seed of the questions and their times")] = 1
     json_path: JsonPath = None
     html_path: HtmlPath = None
 
@@ -41,10 +49,7 @@ def drill(options: DrillOptions) -> None:
     from shared.settings import load_settings
     from shared.telemetry.logs import configure_logs
 
-    try:
-        schedule = read_schedule(options.schedule.read_bytes(), str(options.schedule))
-    except OSError as error:
-        raise SettingsError(f"--schedule {options.schedule}: {error.strerror}; use a TOML file") from None
+    schedule = read_schedule(options.schedule.read_bytes(), str(options.schedule))
     why_not = refusal(schedule, options.consent, for_good=options.for_good)
     if why_not is not None:
         for fault in schedule.drill:

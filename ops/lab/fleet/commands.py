@@ -6,9 +6,12 @@ import typer
 from msgspec import Struct
 from rich.console import Console
 
-from ops.command_line import HtmlPath, JsonPath, command_typed, settings_of
+from ops.command_line import Costs, HtmlPath, JsonPath, command_typed, settings_of
+from ops.paths import to_read
+from ops.traces.recorded import NAMES, read_series
 from shared.errors import SettingsError
 from shared.process.lifetime import settle_heap
+from shared.wire.fields import MAX_SEED
 
 TRACES: Final = ("m-small", "m-mid", "m-large", "azure-conv", "azure-code")
 _COLD_STARTS_S: Final = (5.0, 120.0)
@@ -18,7 +21,13 @@ class FleetOptions(Struct, frozen=True, kw_only=True):
     """The options of `replyline autoscale simulate`."""
 
     traces: Annotated[
-        list[str] | None, typer.Option("--trace", help=f"{', '.join(TRACES)}; repeatable (default: all of them)")
+        list[str] | None,
+        typer.Option(
+            "--trace",
+            metavar="NAME|FILE",
+            callback=to_read(names=NAMES),
+            help=f"{', '.join(TRACES)}; repeatable (default: all of them)",
+        ),
     ] = None
     cold_starts_s: Annotated[
         list[float] | None,
@@ -43,14 +52,12 @@ class FleetOptions(Struct, frozen=True, kw_only=True):
             help="what ours believes that a worker carries, of what it does; repeatable (default: 0.75, 1, 1.25)",
         ),
     ] = None
-    hours: Annotated[float | None, typer.Option(min=0.1, help="around the busiest tick (default: the whole trace)")] = (
-        None
-    )
-    costs: Annotated[str, typer.Option(help="cpu (measured), gpu (given), or the file of a worker's calibration")] = (
-        "cpu"
-    )
+    hours: Annotated[
+        float | None, typer.Option(min=0.1, max=10_000, help="around the busiest tick (default: the whole trace)")
+    ] = None
+    costs: Costs = "cpu"
     slots: Annotated[int, typer.Option(min=1, max=4_096, help="sequences that a worker decodes together")] = 16
-    seed: Annotated[int, typer.Option(help="the same seed, the same result")] = 1
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="the same seed, the same result")] = 1
     html_path: HtmlPath = None
     json_path: JsonPath = None
 
@@ -63,7 +70,6 @@ def simulate(options: FleetOptions) -> None:
     from ops.lab.fleet.replay import Replay, Told
     from ops.measure.runner import progress_bar, write_html, write_json
     from ops.traces.costs import read_costs
-    from ops.traces.recorded import read_series
     from ops.virtual_worker.experiment import Experiment
 
     settings = settings_of("autoscale")

@@ -7,6 +7,8 @@ from msgspec import Struct
 from rich.console import Console
 
 from ops.command_line import JsonPath
+from ops.paths import to_read
+from ops.traces.recorded import LONG_ENOUGH, NAMES, read_series
 
 
 class ForecastOptions(Struct, frozen=True, kw_only=True):
@@ -16,12 +18,13 @@ class ForecastOptions(Struct, frozen=True, kw_only=True):
         list[str] | None,
         typer.Option(
             metavar="NAME|FILE",
+            callback=to_read(names=NAMES),
             help="a kept series, or a JSON file; repeatable (default: the kept ones of two weeks or more)",
         ),
     ] = None
     horizon_min: Annotated[
         list[float] | None,
-        typer.Option(help="minutes ahead; repeatable (default: 10 and 20)"),
+        typer.Option(min=1, max=1_440, help="minutes ahead; repeatable (default: 10 and 20)"),
     ] = None
     quantile: Annotated[
         float, typer.Option(min=0.5, max=0.99, help="the share of the bins that stays below the bound")
@@ -37,7 +40,6 @@ def forecast(options: ForecastOptions) -> None:
     from ops.lab.forecast.rolling import HORIZONS_MIN, ForecastRow, rows_of
     from ops.measure.runner import markdown, progress_bar, write_json
     from ops.scaling.forecast.demand_forecast import DemandForecast
-    from ops.traces.recorded import LONG_ENOUGH, read_series
 
     traces = [read_series(name) for name in options.trace or LONG_ENOUGH]
     rows: list[ForecastRow] = []

@@ -15,6 +15,8 @@ from ops.command_line import (
     UrlOfGateway,
     UrlOrOwn,
 )
+from ops.paths import FILE_TO_READ, FOLDER_TO_READ
+from shared.wire.fields import MAX_SEED
 
 Deadline = Annotated[int | None, typer.Option(min=1, help="deadline of each answer, in ms (default: the gateway's)")]
 
@@ -22,7 +24,7 @@ Deadline = Annotated[int | None, typer.Option(min=1, help="deadline of each answ
 MaxOutputTokens = Annotated[int, typer.Option(min=1, help="maximum tokens of each answer")]
 
 
-Seed = Annotated[int, typer.Option(help="seed of the arrivals and questions")]
+Seed = Annotated[int, typer.Option(min=0, max=MAX_SEED, help="seed of the arrivals and questions")]
 
 
 def _mix(text: str | None) -> str | None:
@@ -93,7 +95,7 @@ class TrafficOptions(Struct, frozen=True, kw_only=True):
     url: UrlOrOwn = None
     token: Token = None
     broker: OwnBroker = "embedded"
-    seed: Annotated[int, typer.Option(help="seed of the traffic")] = 1
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="seed of the traffic")] = 1
     json_path: JsonPath = None
     html_path: HtmlPath = None
 
@@ -102,10 +104,10 @@ class KneeOptions(Struct, frozen=True, kw_only=True):
     """The options of `replyline bench knee`."""
 
     ttft_p99_ms: Annotated[
-        float | None, typer.Option(min=0.001, help="upper bound of the model's TTFT p99 (default: none)")
+        float | None, typer.Option(min=0.001, max=1e9, help="upper bound of the model's TTFT p99 (default: none)")
     ] = None
     e2e_p99_ms: Annotated[
-        float | None, typer.Option(min=0.001, help="upper bound of the model's end-to-end p99 (default: none)")
+        float | None, typer.Option(min=0.001, max=1e9, help="upper bound of the model's end-to-end p99 (default: none)")
     ] = None
     goodput: Annotated[
         float, typer.Option(min=0, max=1, help="minimum share of requests answered by the model in time")
@@ -127,8 +129,12 @@ class KneeOptions(Struct, frozen=True, kw_only=True):
 class CompareOptions(Struct, frozen=True, kw_only=True):
     """The options of `replyline bench compare`."""
 
-    first: Annotated[Path, typer.Argument(metavar="A.json", help="result of bench, bench traffic or replay")]
-    second: Annotated[Path, typer.Argument(metavar="B.json", help="the result that may be worse")]
+    first: Annotated[
+        Path, typer.Argument(metavar="A.json", callback=FILE_TO_READ, help="result of bench, bench traffic or replay")
+    ]
+    second: Annotated[
+        Path, typer.Argument(metavar="B.json", callback=FILE_TO_READ, help="the result that may be worse")
+    ]
     tolerance: Annotated[float, typer.Option(min=0, max=1, help="difference that is ignored: 0.05 is five percent")] = (
         0.05
     )
@@ -138,10 +144,13 @@ class CompareOptions(Struct, frozen=True, kw_only=True):
 class LadderOptions(Struct, frozen=True, kw_only=True):
     """The options of `replyline bench ladder`."""
 
-    full: Annotated[Path, typer.Option(help="the champion's folder: replyline model prepare --precision fp32")] = Path(
-        ".models/smollm2-135m-shop-fp32"
+    full: Annotated[
+        Path,
+        typer.Option(callback=FOLDER_TO_READ, help="the champion's folder: replyline model prepare --precision fp32"),
+    ] = Path(".models/smollm2-135m-shop-fp32")
+    light: Annotated[Path, typer.Option(callback=FOLDER_TO_READ, help="the light model's folder")] = Path(
+        ".models/smollm2-135m-shop-int8"
     )
-    light: Annotated[Path, typer.Option(help="the light model's folder")] = Path(".models/smollm2-135m-shop-int8")
     loads: Annotated[
         list[float] | None,
         typer.Option("--load", min=0.1, max=100, help="multiples of the champion's; repeatable (default: 1, 2, 3)"),
@@ -151,14 +160,14 @@ class LadderOptions(Struct, frozen=True, kw_only=True):
     ] = None
     seconds: Annotated[float, typer.Option(min=1, max=3_600, help="of arrivals in each run")] = 40.0
     rounds: Annotated[int, typer.Option(min=1, max=50, help="of each load, with the ladder and without in turn")] = 2
-    seed: Annotated[int, typer.Option(help="of arrivals and questions")] = 0
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="of arrivals and questions")] = 0
     json_path: JsonPath = None
 
 
 class ReplayOptions(Struct, frozen=True, kw_only=True):
     """The options of `replyline replay`."""
 
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="file of `replyline record`")]
+    path: Annotated[Path, typer.Argument(metavar="FILE", callback=FILE_TO_READ, help="file of `replyline record`")]
     url: UrlOfGateway = DEFAULT_URL
     token: Token = None
     speed: Annotated[

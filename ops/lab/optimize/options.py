@@ -6,16 +6,27 @@ from typing import Annotated, Literal
 import typer
 from msgspec import Struct
 
+from ops.paths import FOLDER_TO_WRITE, PATH_TO_READ, to_read
+from shared.wire.fields import MAX_SEED
+
 
 class QuantizeOptions(Struct, frozen=True, kw_only=True):
     """The options of `replyline optimize quantize`."""
 
-    out: Annotated[Path, typer.Option(help="the model's folder to write, for the tensorrt engine")]
+    out: Annotated[
+        Path, typer.Option(callback=FOLDER_TO_WRITE, help="the model's folder to write, for the tensorrt engine")
+    ]
     calibration: Annotated[
-        str, typer.Option(metavar="FILE|demo", help="texts as JSONL (docs/models.md); demo: the packaged FAQ's")
+        str,
+        typer.Option(
+            metavar="FILE|demo",
+            callback=to_read(names=("demo",)),
+            help="texts as JSONL (docs/models.md); demo: the packaged FAQ's",
+        ),
     ]
     source: Annotated[
-        Path | None, typer.Option(help="a GGUF file or a Hugging Face folder (default: the demo's model)")
+        Path | None,
+        typer.Option(callback=PATH_TO_READ, help="a GGUF file or a Hugging Face folder (default: the demo's model)"),
     ] = None
     bound: Annotated[
         float, typer.Option(min=0, max=1, help="minimum agreement on every kind of text; below it nothing is published")
@@ -26,25 +37,38 @@ class QuantizeOptions(Struct, frozen=True, kw_only=True):
     max_length: Annotated[int, typer.Option(min=64, help="maximum tokens per sequence")] = 2_048
     texts: Annotated[int, typer.Option(min=500, help="maximum number of texts to calibrate with")] = 500
     held_out: Annotated[int, typer.Option(min=20, help="maximum number of texts of each kind to measure by")] = 40
-    seed: Annotated[int, typer.Option(help="seed of the choice of texts")] = 1
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="seed of the choice of texts")] = 1
     mlp: Annotated[Literal["int8", "fp8"], typer.Option(help="fp8 is E4M3, for GPUs from SM 89 on (Ada, Hopper)")] = (
         "int8"
     )
-    models: Annotated[Path, typer.Option("--dir", help="where the fp32 model is prepared")] = Path(".models")
+    models: Annotated[
+        Path, typer.Option("--dir", callback=FOLDER_TO_WRITE, help="where the fp32 model is prepared")
+    ] = Path(".models")
 
 
 class DistillOptions(Struct, frozen=True, kw_only=True):
     """The options of `replyline optimize distill`."""
 
-    out: Annotated[Path, typer.Option(help="the adapter's folder to write, including loss.jsonl")]
+    out: Annotated[
+        Path, typer.Option(callback=FOLDER_TO_WRITE, help="the adapter's folder to write, including loss.jsonl")
+    ]
     student: Annotated[
-        Path | None, typer.Option(help="a GGUF file or a Hugging Face folder (default: the demo's model)")
+        Path | None,
+        typer.Option(callback=PATH_TO_READ, help="a GGUF file or a Hugging Face folder (default: the demo's model)"),
     ] = None
     teacher: Annotated[
-        Path | None, typer.Option(help="likewise, with the student's vocabulary; the student learns its logits (KL)")
+        Path | None,
+        typer.Option(
+            callback=PATH_TO_READ, help="likewise, with the student's vocabulary; the student learns its logits (KL)"
+        ),
     ] = None
     targets: Annotated[
-        str, typer.Option(metavar="FILE|demo", help="examples as JSONL (docs/models.md); demo: the packaged FAQ's")
+        str,
+        typer.Option(
+            metavar="FILE|demo",
+            callback=to_read(names=("demo",)),
+            help="examples as JSONL (docs/models.md); demo: the packaged FAQ's",
+        ),
     ] = "demo"
     name: Annotated[str | None, typer.Option(help="name of the model with the adapter (default: STUDENT-FOLDER)")] = (
         None
@@ -64,7 +88,9 @@ class DistillOptions(Struct, frozen=True, kw_only=True):
         "bf16"
     )
     device: Annotated[Literal["auto", "cpu"], typer.Option(help="auto: use a GPU if there is one")] = "auto"
-    seed: Annotated[int, typer.Option(help="seed of the examples' order and of the initial matrices")] = 1
+    seed: Annotated[
+        int, typer.Option(min=0, max=MAX_SEED, help="seed of the examples' order and of the initial matrices")
+    ] = 1
     checkpoint_every: Annotated[
         int, typer.Option(min=1, help="steps between checkpoints, from which --resume continues")
     ] = 20

@@ -7,9 +7,12 @@ import typer
 from msgspec import Struct
 from rich.console import Console
 
-from ops.command_line import JsonPath, settings_of, writable
+from ops.command_line import Costs, JsonPath, settings_of
+from ops.paths import FILE_TO_WRITE, to_read
+from ops.traces.drawn import KINDS
 from shared.errors import SettingsError
 from shared.process.lifetime import settle_heap
+from shared.wire.fields import MAX_SEED
 
 _DEFAULT_LOAD: Final = 1.5
 
@@ -21,6 +24,8 @@ class SimulateOptions(Struct, frozen=True, kw_only=True):
         list[str] | None,
         typer.Option(
             "--trace",
+            metavar="NAME|FILE",
+            callback=to_read(names=tuple(KINDS)),
             help="poisson, bimodal, burst, surge, diurnal, heavy, promotion, sessions, spread, or a JSONL "
             "file; repeatable (default: bimodal)",
         ),
@@ -39,13 +44,11 @@ class SimulateOptions(Struct, frozen=True, kw_only=True):
     seconds: Annotated[
         float, typer.Option(min=1, max=86_400, help="of arrivals; then all are served to their ends")
     ] = 120.0
-    seed: Annotated[int, typer.Option(help="the same seed, the same result")] = 1
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="the same seed, the same result")] = 1
     lengths: Annotated[
         Literal["known", "predicted"], typer.Option(help="whether the scheduler knows the answers' lengths")
     ] = "predicted"
-    costs: Annotated[str, typer.Option(help="cpu (measured), gpu (given), or the file of a worker's calibration")] = (
-        "cpu"
-    )
+    costs: Costs = "cpu"
     profile: Annotated[
         Literal["cpu", "gpu"] | None, typer.Option(help="the product's deadlines (default: by the costs)")
     ] = None
@@ -62,7 +65,7 @@ class SimulateOptions(Struct, frozen=True, kw_only=True):
         typer.Option(
             "--plot",
             metavar="FILE",
-            callback=writable("--plot"),
+            callback=FILE_TO_WRITE,
             help="write what became of the requests: an SVG of bars",
         ),
     ] = None
@@ -105,18 +108,10 @@ def simulate(options: SimulateOptions) -> None:
 
 
 def _traces(given: list[str] | None) -> tuple[str, ...]:
-    from ops.traces.drawn import KINDS
-
-    names = tuple(dict.fromkeys(given or ["bimodal"]))
-    for name in names:
-        if name not in KINDS and not Path(name).is_file():
-            raise SettingsError(f"--trace {name}: neither a file nor one of {', '.join(KINDS)}")
-    return names
+    return tuple(dict.fromkeys(given or ["bimodal"]))
 
 
 def _loads(traces: list[str] | None, given: list[float] | None) -> tuple[float | None, ...]:
-    from ops.traces.drawn import KINDS
-
     if given:
         return tuple(dict.fromkeys(given))
     made = [name in KINDS for name in traces or ["bimodal"]]

@@ -54,7 +54,7 @@ def _of_lines(path: Path, lines: Sequence[bytes]) -> list[Request]:
         try:
             request = decoder.decode(line)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise SettingsError(f"{path}, line {number}: {error}") from error
+            raise SettingsError(f"{path}, line {number}: {error}; write one request as JSON in each line") from error
         if request.output_tokens > request.max_output_tokens:
             raise SettingsError(f"{path}, line {number}: output_tokens is above max_output_tokens")
         requests.append(request)

@@ -13,14 +13,19 @@ from ops.lifecycle.versions import moves
 from ops.lifecycle.versions.commands import Author, Name
 from ops.lifecycle.versions.writer import RegistryWriter
 from ops.operate.listing import say
+from ops.paths import FILE_TO_READ, PATH_TO_READ
 from shared.settings import Settings
 
 
 def check_version(
     name: Name,
     quick: Annotated[bool, typer.Option("--quick", help="ask a sample of the questions")] = False,
-    questions: Annotated[Path | None, typer.Option(metavar="FILE", help="others than the named set")] = None,
-    faq: Annotated[Path | None, typer.Option(metavar="FILE", help="what they are about (default: as set)")] = None,
+    questions: Annotated[
+        Path | None, typer.Option(metavar="FILE", callback=FILE_TO_READ, help="others than the named set")
+    ] = None,
+    faq: Annotated[
+        Path | None, typer.Option(metavar="FILE", callback=PATH_TO_READ, help="what they are about (default: as set)")
+    ] = None,
     author: Author = None,
 ) -> None:
     """Examine a version on this machine: files, signature, base, golden prompts, evaluation and guard questions.

@@ -21,6 +21,7 @@ from ops.lifecycle.learn.rated import rated_answers
 from ops.lifecycle.versions.writer import read_registry
 from ops.operate.letters import printable, when
 from ops.operate.listing import show_table, unknown
+from ops.paths import FILE_TO_READ, FOLDER_TO_WRITE
 from shared.errors import SettingsError
 from shared.faq import detect_language
 from shared.nouns import counted
@@ -36,9 +37,7 @@ Session = Annotated[str | None, typer.Option(help="of the conversation, as `lear
 Erased = Annotated[bool, typer.Option("--erased", help="of every conversation that was erased or withdrew its consent")]
 Recordings = Annotated[
     list[Path] | None,
-    typer.Argument(
-        metavar="[RECORDING]...", exists=True, dir_okay=False, help="of `replyline record`, to remove it from"
-    ),
+    typer.Argument(metavar="[RECORDING]...", callback=FILE_TO_READ, help="of `replyline record`, to remove it from"),
 ]
 
 
@@ -71,7 +70,9 @@ def confirm(
 
 @learn_app.command()
 def export(
-    out: Annotated[Path, typer.Option(help="folder to write: train.jsonl, judge.jsonl, people.txt")],
+    out: Annotated[
+        Path, typer.Option(callback=FOLDER_TO_WRITE, help="folder to write: train.jsonl, judge.jsonl, people.txt")
+    ],
 ) -> None:
     """Write the confirmed corrections for `optimize distill --targets`, each customer's in one half of them."""
     settings = settings_of("learn")

@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 import typer
 from msgspec import Struct
 
-from ops.command_line import WithLab, by_options, settings_of, writable
+from ops.command_line import WithLab, by_options, settings_of
 from ops.lifecycle.rollout.evidence import Evidence
 from ops.lifecycle.rollout.plan import Plan, classes_of, pack, steps_of
 from ops.lifecycle.rollout.policy import Decision, Health, lacks_room, next_state
@@ -19,6 +19,7 @@ from ops.lifecycle.versions.using import ready
 from ops.lifecycle.versions.writer import RegistryWriter, read_registry
 from ops.operate.letters import when
 from ops.operate.listing import say, show_table
+from ops.paths import FILE_TO_WRITE
 from shared.errors import ModelError, SettingsError
 from shared.kafka import LogReader
 from shared.process.clock import now_unix_ms, wire_unix_ms
@@ -67,7 +68,7 @@ class StartOptions(Struct, frozen=True, kw_only=True):
     query: Annotated[
         str | None, typer.Option(metavar="PROMQL", help="one number of your Prometheus; above --at-most: rolled back")
     ] = None
-    at_most: Annotated[float | None, typer.Option(help="the bound of --query")] = None
+    at_most: Annotated[float | None, typer.Option(min=-1e12, max=1e12, help="the bound of --query")] = None
     approve: Annotated[bool, typer.Option("--approve", help="each step waits for: replyline rollout approve")] = False
     ab: Annotated[bool, typer.Option("--ab", help="compare two versions at one step; nothing is promoted")] = False
     reason: Why = "by hand"
@@ -147,7 +148,7 @@ def stop(reason: Why = "by hand") -> None:
 @rollout_app.command()
 def report(
     path: Annotated[
-        Path, typer.Option("--html", metavar="FILE", callback=writable("--html"), help="the page to write")
+        Path, typer.Option("--html", metavar="FILE", callback=FILE_TO_WRITE, help="the page to write")
     ] = Path("rollout.html"),
 ) -> None:
     """Write the newest rollout's page: the evidence over its answers, the shares over time, every decision."""

@@ -12,6 +12,7 @@ from rich.console import Console
 from ops.command_line import HtmlPath, JsonPath, run, settings_of
 from ops.lifecycle.shadow.report import COLUMNS, figures, headline, page, rows
 from ops.measure.runner import markdown, write_html, write_json
+from ops.paths import FILE_TO_READ
 from shared.errors import ProtocolError, SettingsError
 from shared.kafka import scan
 from shared.settings import Settings
@@ -43,7 +44,7 @@ def report_(
 
 @shadow_app.command()
 def replay(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="of `replyline record`")],
+    path: Annotated[Path, typer.Argument(metavar="FILE", callback=FILE_TO_READ, help="of `replyline record`")],
     version: Annotated[str, typer.Option(help="its id in this machine's store, or a model's folder")],
     against: Annotated[str | None, typer.Option(help="the other one (none: REPLYLINE_MODEL__DIR)")] = None,
     json_path: JsonPath = None,

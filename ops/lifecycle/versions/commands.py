@@ -17,6 +17,7 @@ from ops.lifecycle.versions.using import holders, load, use
 from ops.lifecycle.versions.writer import RegistryWriter, read_registry
 from ops.operate.letters import as_json
 from ops.operate.listing import show_table
+from ops.paths import FILE_TO_READ, FILE_TO_WRITE, FOLDER_TO_READ, PATH_TO_READ
 from shared.errors import ModelError, SettingsError
 from shared.nouns import counted
 from shared.process.clock import wire_unix_ms
@@ -39,8 +40,13 @@ Wait = Annotated[float, typer.Option("--wait-s", min=3.0, max=3_600.0, help="for
 
 @versions_app.command()
 def keygen(
-    private: Annotated[Path, typer.Argument(metavar="FILE", help="the private key; keep it off the servers")],
-    public: Annotated[Path, typer.Argument(metavar="FILE.pem", help="the public key, for `model.trusted_keys`")],
+    private: Annotated[
+        Path, typer.Argument(metavar="FILE", callback=FILE_TO_WRITE, help="the private key; keep it off the servers")
+    ],
+    public: Annotated[
+        Path,
+        typer.Argument(metavar="FILE.pem", callback=FILE_TO_WRITE, help="the public key, for `model.trusted_keys`"),
+    ],
 ) -> None:
     """Make a key pair to sign models with."""
     _tell(f"key {write_keys(private, public)}: {private}, {public}")
@@ -48,8 +54,8 @@ def keygen(
 
 @versions_app.command("sign")
 def sign_(
-    folder: Annotated[Path, typer.Argument(help="of a version in the store")],
-    key: Annotated[Path, typer.Option(metavar="FILE", help="the private key")],
+    folder: Annotated[Path, typer.Argument(callback=FOLDER_TO_READ, help="of a version in the store")],
+    key: Annotated[Path, typer.Option(metavar="FILE", callback=FILE_TO_READ, help="the private key")],
 ) -> None:
     """Sign a stored version's document, which names the sha256 of the manifest and of the golden prompts."""
     _tell(f"{folder} is signed by key {sign(folder, key)}")
@@ -57,10 +63,15 @@ def sign_(
 
 @versions_app.command("add")
 def add_(
-    source: Annotated[Path, typer.Argument(metavar="FOLDER", help="a prepared model, or an OCI layout of one")],
+    source: Annotated[
+        Path, typer.Argument(metavar="FOLDER", callback=PATH_TO_READ, help="a prepared model, or an OCI layout of one")
+    ],
     name: Annotated[str | None, typer.Option(help="for people (none: the model's)")] = None,
     system_prompt_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="text that begins its prompts (none: the worker's own)")
+        Path | None,
+        typer.Option(
+            metavar="FILE", callback=FILE_TO_READ, help="text that begins its prompts (none: the worker's own)"
+        ),
     ] = None,
     base_revision: Annotated[
         str | None, typer.Option(metavar="SHA256", help="of the model that its adapter was merged into")
@@ -68,9 +79,15 @@ def add_(
     notes: Annotated[str, typer.Option(help="for its card")] = "",
     trained_on: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="people.txt of `replyline learn export`: the conversations it learned from"),
+        typer.Option(
+            metavar="FILE",
+            callback=FILE_TO_READ,
+            help="people.txt of `replyline learn export`: the conversations it learned from",
+        ),
     ] = None,
-    key: Annotated[Path | None, typer.Option(metavar="FILE", help="the private key that signs it")] = None,
+    key: Annotated[
+        Path | None, typer.Option(metavar="FILE", callback=FILE_TO_READ, help="the private key that signs it")
+    ] = None,
     author: Author = None,
 ) -> None:
     """Put a copy of a model into the store and the registry. It gets no traffic yet."""

@@ -25,7 +25,6 @@ def write_keys(private: Path, public: Path) -> str:
         if path.exists():
             raise SettingsError(f"{path}: is there already; name another file: a key is never written over")
     for path, data, mode in ((private, secret, _OWNERS_ALONE), (public, shown, _READABLE)):
-        path.parent.mkdir(parents=True, exist_ok=True)
         with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode), "wb") as file:
             file.write(data)
     return key_id(key.public_key())

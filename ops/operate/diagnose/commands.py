@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -16,9 +17,10 @@ from ops.operate.diagnose.knowledge import Cause, causes
 from ops.operate.diagnose.look import look, targets_of
 from ops.operate.diagnose.rules import found_in
 from ops.operate.diagnose.system import Role, System
-from ops.operate.incidents.commands import DEFAULT_FOLDER, Folder, seen_before
+from ops.operate.incidents.commands import DEFAULT_FOLDER, seen_before
 from ops.operate.incidents.incident import new_incident
 from ops.operate.incidents.shelf import Shelf
+from ops.paths import FOLDER_TO_WRITE
 from ops.stack.demo_env import demo_remedy
 from shared.nouns import counted
 from shared.process.clock import now_unix_ms
@@ -58,7 +60,15 @@ def diagnose(
     seconds: Annotated[float, typer.Option(min=1, max=60, help="how long to observe the system")] = 10.0,
     as_json: Annotated[bool, typer.Option("--json", help="print the verdict as JSON")] = False,
     keep: Annotated[bool, typer.Option("--keep", help="store the result as an incident")] = False,
-    folder: Folder = DEFAULT_FOLDER,
+    folder: Annotated[
+        Path,
+        typer.Option(
+            "--incidents",
+            metavar="FOLDER",
+            callback=FOLDER_TO_WRITE,
+            help="folder of the incidents, one JSON file each",
+        ),
+    ] = DEFAULT_FOLDER,
 ) -> None:
     """Find what slows a running system down: from the metrics of every process, and from the response times of Kafka,
     Redis and a WebSocket.

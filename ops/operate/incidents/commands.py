@@ -12,12 +12,16 @@ from ops.operate.incidents.incident import Incident, Note, nearest
 from ops.operate.incidents.shelf import Shelf
 from ops.operate.letters import printable, when
 from ops.operate.listing import show_table
+from ops.paths import FOLDER_TO_READ
 from shared.process.clock import now_unix_ms
 
 incidents_app = typer.Typer(help="List earlier incidents, and find them by their symptoms.", no_args_is_help=True)
 
 Folder = Annotated[
-    Path, typer.Option("--incidents", metavar="FOLDER", help="folder of the incidents, one JSON file each")
+    Path,
+    typer.Option(
+        "--incidents", metavar="FOLDER", callback=FOLDER_TO_READ, help="folder of the incidents, one JSON file each"
+    ),
 ]
 DEFAULT_FOLDER: Final = Path("incidents")
 Named = Annotated[str, typer.Argument(metavar="ID", help="id as shown by `list`, or its beginning")]

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 from msgspec import Struct
 
+from ops.paths import FILE_TO_READ, to_read
 from shared.wire.lanes import CHAMPION, Lane
 from shared.wire.topics import BUCKETS
 
@@ -39,13 +40,20 @@ class RunOptions(Struct, frozen=True, kw_only=True):
         typer.Option("--cold-start-s", min=0, max=3_600, help="until a wanted worker serves; then it is measured"),
     ] = 60.0
     costs: Annotated[
-        str | None, typer.Option(help="as of replyline plan (none: a CPU's, as fast as the workers report)")
+        str | None,
+        typer.Option(
+            metavar="cpu|gpu|FILE",
+            callback=to_read(names=("cpu", "gpu")),
+            help="as of replyline plan (none: a CPU's, as fast as the workers report)",
+        ),
     ] = None
     carries: Annotated[
         float | None,
         typer.Option(min=0.01, max=1.0, help="share of a second that a worker may be asked, in place of --costs"),
     ] = None
-    calendar: Annotated[Path | None, typer.Option(metavar="FILE", help="the promotions that you know of")] = None
+    calendar: Annotated[
+        Path | None, typer.Option(metavar="FILE", callback=FILE_TO_READ, help="the promotions that you know of")
+    ] = None
     local: Annotated[bool, typer.Option("--local", help="start and end the workers on this machine")] = False
     deletion_cost: Annotated[
         bool, typer.Option("--deletion-cost", help="in a pod: have Kubernetes end the least busy pods first")

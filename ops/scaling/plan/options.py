@@ -5,7 +5,8 @@ from typing import Annotated, Literal
 import typer
 from msgspec import Struct
 
-from ops.command_line import JsonPath
+from ops.command_line import Costs, JsonPath
+from shared.wire.fields import MAX_SEED
 
 
 class PlanOptions(Struct, frozen=True, kw_only=True):
@@ -27,9 +28,7 @@ class PlanOptions(Struct, frozen=True, kw_only=True):
         Literal["poisson", "spread", "heavy", "bimodal", "sessions"],
         typer.Option(help="what is asked: as in replyline simulate --trace"),
     ] = "poisson"
-    costs: Annotated[str, typer.Option(help="cpu (measured), gpu (given), or the file of a worker's calibration")] = (
-        "cpu"
-    )
+    costs: Costs = "cpu"
     profile: Annotated[
         Literal["cpu", "gpu"] | None, typer.Option(help="the product's deadlines (default: by the costs)")
     ] = None
@@ -39,9 +38,9 @@ class PlanOptions(Struct, frozen=True, kw_only=True):
     ] = 0.95
     headroom: Annotated[float, typer.Option(min=0, max=0.95, help="share of everything that is free at the peak")] = 0.3
     seconds: Annotated[float, typer.Option(min=10, max=3_600, help="of arrivals in each simulation")] = 120.0
-    seed: Annotated[int, typer.Option(help="the same seed, the same plan")] = 1
-    worker_price: Annotated[float | None, typer.Option(min=0, help="of a worker's hour")] = None
-    gateway_price: Annotated[float | None, typer.Option(min=0, help="of a gateway's hour")] = None
-    broker_price: Annotated[float | None, typer.Option(min=0, help="of a broker's hour")] = None
-    redis_price: Annotated[float | None, typer.Option(min=0, help="of an hour of a GiB of Redis")] = None
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="the same seed, the same plan")] = 1
+    worker_price: Annotated[float | None, typer.Option(min=0, max=1e9, help="of a worker's hour")] = None
+    gateway_price: Annotated[float | None, typer.Option(min=0, max=1e9, help="of a gateway's hour")] = None
+    broker_price: Annotated[float | None, typer.Option(min=0, max=1e9, help="of a broker's hour")] = None
+    redis_price: Annotated[float | None, typer.Option(min=0, max=1e9, help="of an hour of a GiB of Redis")] = None
     json_path: JsonPath = None

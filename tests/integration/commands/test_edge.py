@@ -23,6 +23,8 @@ AWAY = "ws://127.0.0.1:1/ws"
 @pytest.fixture
 def typed(tmp_path: Path) -> list[str]:
     """Run the command of an edge whose centre is away and which has no FAQ yet."""
+    for folder in ("keys", "state"):
+        (tmp_path / folder).mkdir()
     write_keys(tmp_path / "private.pem", tmp_path / "keys" / "faq.pem")
     (tmp_path / "token").write_text(token(edge=True, exp=time.time() + 3_600))
     given = {"centre": AWAY, "token-file": "token", "trusted-keys": "keys", "state": "state"}

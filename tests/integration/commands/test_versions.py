@@ -99,6 +99,7 @@ async def test_a_version_is_signed_added_checked_used_and_rolled_back(kafka: Kaf
         assert (done.exit_code != 0, "\n" in told, fails in told) == (bool(fails), False, True), (done, told)
         return done
 
+    (tmp_path / "trusted").mkdir()
     await versions("keygen", str(tmp_path / "private"), str(tmp_path / "trusted" / "shop.pem"))
     ids = []
     for name in ("one", "two", "three"):

@@ -83,6 +83,7 @@ async def centre_of(folder: Path, env: Mapping[str, str]) -> AsyncIterator[Centr
     """Start a centre whose FAQ is the demo shop's, in a folder that is there."""
     secret, token = folder / "secret", folder / "token"
     secret.write_text("a secret of thirty-two bytes or more")
+    (folder / "keys").mkdir()
     write_keys(folder / "private.pem", folder / "keys" / "faq.pem")
     (folder / "faq.json").write_bytes(PACKAGED_PATH.read_bytes())
     auth = AuthSettings(secret_file=secret)

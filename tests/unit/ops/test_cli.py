@@ -119,6 +119,9 @@ def test_whatever_is_wrong_stops_the_process_before_it_serves(typed: Typed, name
         ("--no-such", "--no-such"),
         ("bench --rate", "--rate"),
         ("diagnose --gateway 10.0.0.4:808O", "write HOST:PORT"),
+        ("versions shadow -0.1", "SHARE -0.1: must be at least 0"),
+        ("dlq show -1", "NUMBER -1: must not be negative"),
+        ("dlq replay 3 -1/2", "NUMBERS -1/2: must not be negative"),
     ],
 )
 def test_a_command_line_that_is_wrong_is_one_line_with_the_value_and_where_to_look(
@@ -129,7 +132,7 @@ def test_a_command_line_that_is_wrong_is_one_line_with_the_value_and_where_to_lo
     (line,) = done.err.splitlines()
     assert line.startswith("replyline: ")
     assert named in line
-    assert "--help" in line or "must be" in line or "write" in line
+    assert any(remedy in line for remedy in ("--help", "must be", "write", "name"))
 
 
 def test_a_command_that_finds_no_kafka_names_the_file_of_a_demo_that_runs_here(
@@ -161,6 +164,14 @@ def test_a_question_that_finds_no_gateway_names_the_file_of_a_demo_at_another_po
         done = typed("ask", "Hello?")
     assert (done.status, done.err.count("\n")) == (1, 1)
     assert done.err.endswith("type first: source .run/demo-9000.env\n") == named
+
+
+@pytest.mark.parametrize("name", ["none.json", "README.md"])
+def test_up_names_an_faq_that_cannot_be_read_once_and_starts_nothing(typed: Typed, tmp_path: Path, name: str) -> None:
+    (tmp_path / "README.md").write_text("# No FAQ")
+    done = typed("up", REPLYLINE_FAQ__PATH=str(tmp_path / name))
+    assert (done.status, done.out, done.err.count("\n")) == (2, "", 1)
+    assert f"FAQ file {tmp_path / name}: " in done.err
 
 
 def test_a_blank_question_is_not_asked(typed: Typed) -> None:

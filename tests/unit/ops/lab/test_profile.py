@@ -65,15 +65,12 @@ def test_what_steps_take_is_told_by_their_rows_and_in_shares() -> None:
 
 
 @pytest.mark.parametrize(
-    ("engine", "trace", "error", "said"),
+    ("engine", "error", "said"),
     [
-        ("fake", "trace.json", SettingsError, "REPLYLINE_WORKER__ENGINE=fake"),
-        ("onnx", "none/trace.json", SettingsError, "--trace"),
-        ("onnx", "trace.json", ModelError, "replyline model prepare"),
+        ("fake", SettingsError, "REPLYLINE_WORKER__ENGINE=fake"),
+        ("onnx", ModelError, "replyline model prepare"),
     ],
 )
-def test_what_cannot_be_profiled_is_said(
-    tmp_path: Path, engine: str, trace: str, error: type[Exception], said: str
-) -> None:
+def test_what_cannot_be_profiled_is_said(tmp_path: Path, engine: str, error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
-        profile(settings_of(tmp_path / "missing", engine=engine), options(tmp_path / trace))
+        profile(settings_of(tmp_path / "missing", engine=engine), options(tmp_path / "trace.json"))

