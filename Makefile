@@ -24,6 +24,11 @@ BIN := .venv/bin
 CODE := gateway ops shared workers tests examples
 
 .DEFAULT_GOAL := help
+ifneq ($(filter demo up,$(MAKECMDGOALS)),)
+ifeq ($(shell [ '$(PORT)' -ge 0 ] 2>/dev/null && [ '$(PORT)' -le 65535 ] && echo yes),)
+$(error $(if $(filter file,$(origin PORT)),REPLYLINE_GATEWAY__PORT,PORT)=$(PORT) is no port; write 1 to 65535, such as PORT=8080)
+endif
+endif
 .PHONY: help setup packages demo doctor quick test test-long test-torch check pictures docs fmt bench bench-engines planted-bugs mutants world world-night k8s-check k8s-prove chaos reliability doors lifecycle elastic up lock clean
 
 help: ## this list
@@ -162,7 +167,7 @@ docs: ## the pages as a site in .cache/site; are all links and anchors right?
 	@ops/setup/site
 
 packages: ## the clients for others to install, Python and npm, into dist/
-	@ops/setup/venv test
+	@ops/setup/venv demo
 	@ops/setup/packages
 
 up: ## the production layout in containers (docker compose)

@@ -21,6 +21,7 @@ from typing import Final, Self, TextIO
 
 from ops.model.embeddings import embeddings_env
 from ops.operate.diagnose.pages import parse_page
+from ops.stack.checkout import demo_command
 from ops.stack.demo_env import RUN_DIR, demo_env, demo_env_path, stdout_to
 from ops.stack.embedded import EMBEDDED_KAFKA_SETTINGS, EMBEDDED_PARTITIONS, EmbeddedKafka, EmbeddedRedis
 from ops.stack.own_pages import open_page
@@ -259,11 +260,11 @@ def _check_port(host: str, port: int) -> None:
     if problem is None:
         return
     if problem.errno == errno.EADDRINUSE:
-        raise ServiceError(f"port {port} is in use on {host}; choose another: PORT={another_port(port)} make demo")
+        raise ServiceError(f"port {port} is in use on {host}; choose another: {demo_command(another_port(port))}")
     why = (problem.strerror or str(problem)).partition(" (while ")[0]
     raise ServiceError(
         f"the gateway cannot listen on {host_port(host, port)} ({why}); set {PREFIX}GATEWAY__HOST to an address "
-        f"of this machine, or choose another port: PORT={another_port(port)} make demo"
+        f"of this machine, or choose another port: {demo_command(another_port(port))}"
     )
 
 

@@ -14,8 +14,8 @@ DEMO: Final = "tests/integration/commands/test_pages_typed.py"
 _FENCED: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _INDENTED: Final = re.compile(r"(?:(?<=\n\n)|\A)((?:    .*\n)(?:    .*\n|\n(?=    ))*)")
 _PROGRAM: Final = re.compile(
-    r"(?:(?:export )?[A-Z_]+=\S+ )*(?:\.|export|for|replyline|make|docker|helm|kubectl|pip|openssl|printf|echo|kcat|mkdir"
-    r"|kafka-\w+\.sh|promtool|llama-server|(?:\.venv/bin|ops)/\S+)(?: |$)"
+    r"(?:(?:export )?[A-Z_]+=\S+ )*(?:\.|export|for|replyline|make|docker|helm|kubectl|pip|openssl|printf|echo|kcat"
+    r"|mkdir|kafka-\w+\.sh|promtool|llama-server|(?:\.venv/bin|ops)/\S+)(?: |$)"
 )
 _DEMO_ENV: Final = re.compile(r"\. \.run/demo\.env|export PATH=\$PWD/\.venv/bin:\$PATH && source \.run/demo\.env")
 _OWN: Final = re.compile(r"<\w|…|10\.0\.0\.|\.example|:9090|~/|/models/|\b17\b")

@@ -1,6 +1,6 @@
 """The doctor's results: one row per check, and a last line. Pure.
 
-`demo` checks what `make demo` needs. `production` checks what a gateway and a worker need that use existing Kafka and
+`demo` checks what a demo needs. `production` checks what a gateway and a worker need that use existing Kafka and
 Redis servers. A requirement of only one of the two is a warning, because it is not known which of them runs on this
 machine.
 """
@@ -14,7 +14,9 @@ from ops.operate.doctor.kv_memory import SESSION_TOKENS, KvFacts, RedisMemory
 from ops.operate.doctor.machine import MachineFacts
 from ops.operate.doctor.row import CheckRow, Status, row
 from ops.operate.doctor.services import ServiceFacts
-from ops.stack.embedded import INSTALL_COMMAND, REDIS_INSTALL_COMMAND, kafka_remedy
+from ops.stack import checkout
+from ops.stack.checkout import demo_command, setup_command
+from ops.stack.embedded import kafka_remedy, redis_remedy
 from ops.stack.port_use import PortUse, another_port
 from shared.nouns import counted
 from shared.process.extras import install_command
@@ -73,10 +75,10 @@ def verdict(rows: Sequence[CheckRow], facts: Facts, purpose: Purpose) -> str:
     if purpose == "production":
         return f"{_for_production(rows)} (The demo is judged by: replyline doctor --for demo)"
     if not complete:
-        return "make demo cannot run yet: see the rows marked missing."
+        return f"{demo_command()} cannot run yet: see the rows marked missing."
     if facts.port_use is PortUse.REPLYLINE:
-        return f"Replyline runs on port {facts.port}. (A second demo: make demo PORT={another_port(facts.port)})"
-    return "make demo can run."
+        return f"Replyline runs on port {facts.port}. (A second demo: {demo_command(another_port(facts.port))})"
+    return f"{demo_command()} can run."
 
 
 def _for_production(rows: Sequence[CheckRow]) -> str:
@@ -89,10 +91,10 @@ def _for_production(rows: Sequence[CheckRow]) -> str:
 
 def _for_the_demo(facts: Facts) -> list[CheckRow]:
     lacking = facts.machine.missing_modules.get("onnx", ())
-    found = "prepared" if facts.model_prepared else "not prepared (make demo does it)"
+    found = "prepared" if facts.model_prepared else f"not prepared ({demo_command()} does it)"
     return [
         _python(facts),
-        row("CPU engine", not lacking, _listed(lacking), INSTALL_COMMAND),
+        row("CPU engine", not lacking, _listed(lacking), setup_command("onnx")),
         row(
             "embedded Kafka",
             facts.machine.librdkafka is not None,
@@ -103,10 +105,10 @@ def _for_the_demo(facts: Facts) -> list[CheckRow]:
             "embedded Redis",
             facts.machine.redis_server is not None,
             _where(facts.machine.redis_server),
-            REDIS_INSTALL_COMMAND,
+            redis_remedy(),
         ),
         *_model(facts, found, otherwise=Status.WARN),
-        _port(facts, f"make demo PORT={another_port(facts.port)}", otherwise=Status.MISSING),
+        _port(facts, demo_command(another_port(facts.port)), otherwise=Status.MISSING),
         *_machine(facts),
         row(
             "disk",
@@ -135,7 +137,7 @@ def _python(facts: Facts) -> CheckRow:
         "Python",
         facts.machine.python >= OLDEST_PYTHON,
         version,
-        f"install Python {oldest} or newer, then: {INSTALL_COMMAND}",
+        f"install Python {oldest} or newer, then: {setup_command()}",
     )
 
 
@@ -172,6 +174,9 @@ def _machine(facts: Facts) -> list[CheckRow]:
 
 
 def _for_the_tests(facts: Facts) -> list[CheckRow]:
+    """Check what `make test` needs. Only a checkout has tests."""
+    if not checkout.IN_CHECKOUT:
+        return []
     warn = Status.WARN
     lacking = facts.machine.missing_modules.get("dev", ())
     java = "not found" if facts.machine.java is None else str(facts.machine.java)
@@ -198,7 +203,7 @@ def _for_the_tests(facts: Facts) -> list[CheckRow]:
 
 def _services(facts: Facts, otherwise: Status) -> list[CheckRow]:
     """Check the services. The demo starts its own. One of several brokers is enough to start with."""
-    own = " (make demo brings its own)" if otherwise is Status.WARN else ""
+    own = f" ({demo_command()} brings its own)" if otherwise is Status.WARN else ""
     remedy = f"start it, or set {{}}{own}"
     one_answers = any(facts.services.kafka.values())
     rows = [

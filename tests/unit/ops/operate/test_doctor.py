@@ -3,6 +3,7 @@ in production by those of a gateway and a worker.
 """
 
 import dataclasses
+import re
 from typing import Any
 
 import pytest
@@ -131,6 +132,25 @@ def test_what_the_demo_can_do_without_is_a_warning(lack: dict[str, object], name
     assert row.status is Status.WARN
     assert remedy in row.remedy
     assert _last_line(facts) == "make demo can run."
+
+
+@pytest.mark.parametrize("purpose", ["demo", "production"])
+@pytest.mark.parametrize("platform", ["linux", "darwin"])
+@pytest.mark.parametrize("port_use", [PortUse.OTHER, PortUse.REPLYLINE, PortUse.FREE])
+def test_outside_a_checkout_no_row_names_make_or_a_compose_file(
+    monkeypatch: pytest.MonkeyPatch, purpose: Purpose, platform: str, port_use: PortUse
+) -> None:
+    """A wheel has neither. Everything is missing, so every row has its remedy."""
+    for module in ("ops.stack.checkout", "ops.stack.embedded"):
+        monkeypatch.setattr(f"{module}.IN_CHECKOUT", False)
+    nothing = {"librdkafka": None, "redis_server": None, "java": None, "maven": None, "chromium": None}
+    lack = {"python": (3, 10, 9), "missing_modules": {"onnx": ("gguf",), "dev": ("pytest",)}, "model_prepared": False}
+    away = {"kafka": {"127.0.0.1:9092": False}, "redis": {"127.0.0.1:6379": False}}
+    facts = _with(COMPLETE, **nothing, **lack, **away, platform=platform, port_use=port_use)
+    rows = judge(facts, purpose)
+    text = "\n".join([verdict(rows, facts, purpose), *(f"{row.detail} {row.remedy}" for row in rows)])
+    assert not re.search(r"\bmake\b|docker compose", text), text
+    assert purpose == "production" or "pip install 'replyline[embedded]'" in text or platform == "darwin"
 
 
 def test_beside_a_running_demo_nothing_is_missing() -> None:

@@ -27,7 +27,7 @@ def refused(monkeypatch: pytest.MonkeyPatch, number: int, port: int = 8_080) -> 
 
 def test_a_port_is_taken_only_where_somebody_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = refused(monkeypatch, errno.EADDRINUSE)
-    assert taken == "port 8080 is in use on ::1; choose another: PORT=8081 make demo"
+    assert taken == "port 8080 is in use on ::1; choose another: make demo PORT=8081"
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EADDRNOTAVAIL])
@@ -36,7 +36,7 @@ def test_another_reason_is_said_as_it_is(monkeypatch: pytest.MonkeyPatch, number
     assert told.startswith(
         f"the gateway cannot listen on [::1]:80 ({os.strerror(number)}); set REPLYLINE_GATEWAY__HOST"
     )
-    assert told.endswith("PORT=8080 make demo")
+    assert told.endswith("make demo PORT=8080")
 
 
 def test_the_doctor_does_not_say_that_somebody_listens_where_nobody_can(monkeypatch: pytest.MonkeyPatch) -> None:
