@@ -2,6 +2,7 @@
 changed in all of them."""
 
 import codecs
+import math
 from collections import Counter
 from pathlib import Path
 
@@ -41,6 +42,9 @@ class FaqEntry(msgspec.Struct, frozen=True, kw_only=True):
         return Grounding(id=self.id, question=self.question, answer=self.answer)
 
 
+_CERTAIN = 1e-9
+
+
 class FaqHit(msgspec.Struct, frozen=True):
     """An entry that matches a question.
 
@@ -48,7 +52,6 @@ class FaqHit(msgspec.Struct, frozen=True):
         entry: The entry as the FAQ has it.
         score: The share of the question that the entry covers, in 0..1.
         sureness: The probability, in 0..1, that the entry answers the question.
-        sentence: The index of the answer's sentence that fits the question best.
         bears_opening: Whether a "Yes" or "No" that opens the answer is one to this question; true of any other answer.
         related: Whether the entry has more to do with the question than with most questions off every shop's topic.
     """
@@ -56,9 +59,14 @@ class FaqHit(msgspec.Struct, frozen=True):
     entry: FaqEntry
     score: float
     sureness: float = 0.0
-    sentence: int = 0
     bears_opening: bool = True
     related: bool = True
+
+    @property
+    def logit(self) -> float:
+        """Return the logit of its sureness, in -21..21."""
+        sureness = min(max(self.sureness, _CERTAIN), 1.0 - _CERTAIN)
+        return math.log(sureness / (1.0 - sureness))
 
 
 _FORM = 'write a list of {"id": "…", "topic": "…", "en": {"question": "…", "alternatives": [], "answer": "…"}}'

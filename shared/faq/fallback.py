@@ -7,7 +7,7 @@ import msgspec
 
 from shared.faq import FaqHit, Language, detect_language
 from shared.faq.decision.sureness import FITTED, sureness_of
-from shared.faq.speech.words import WaysOn, busy_text, claimed, quote_text, says_only_yes_or_no
+from shared.faq.speech.words import WaysOn, busy_text, can_answer, claimed, quote_text
 from shared.wire.outcome import Grounding
 
 # Fitted on the questions of tests/support/samples/faq_questions.py, as about the highest that still answers nine shop
@@ -52,8 +52,7 @@ def choose_fallback(
     if not ranked or ranked[0].score < min_score or not ranked[0].related:
         return Fallback(source="busy", text=busy_text(language, ways_on), language=language)
     best = ranked[0]
-    silent = not best.bears_opening and says_only_yes_or_no(best.entry)
-    if sureness_of(ranked) < confident or silent:
+    if sureness_of(ranked) < confident or not can_answer(best):
         text, grounding = quote_text([best], language, ways_on), best.entry.as_grounding()
         return Fallback(source="quote", text=text, language=best.entry.language, grounding=(grounding,))
     entry = claimed(best)

@@ -16,7 +16,7 @@ from ops.evaluation.judging.judge import Given, judge
 from ops.evaluation.judging.questions import Question
 from ops.evaluation.judging.retrieval import hits_of
 from shared.faq import FaqHit, FaqIndex
-from shared.faq.answer_policy import NEAR_IN_DOUBT, SHOWN, near
+from shared.faq.answer_policy import SHOWN, quoted
 from shared.faq.decision.sureness import Thresholds, sureness_of
 from shared.faq.vectors import Embed
 
@@ -81,13 +81,13 @@ def _look(question: Question, index: FaqIndex, embed: Embed | None) -> _Looked |
     hits = hits_of(question, index, embed, k=SHOWN)
     if not hits:
         return None
-    shown = [hit.entry for hit in near(hits, SHOWN, share=NEAR_IN_DOUBT)]
-    quoted = Given(
+    shown = [hit.entry for hit in quoted(hits)]
+    given = Given(
         source="faq",
         text="\n".join(entry.answer for entry in shown),
         grounding=tuple(entry.as_grounding() for entry in shown),
     )
-    return _Looked(question, hits[0], sureness_of(hits), question.answerable and judge(question, quoted).right)
+    return _Looked(question, hits[0], sureness_of(hits), question.answerable and judge(question, given).right)
 
 
 def _rows(looked: Sequence[_Looked], scores: Sequence[float], right: Sequence[bool]) -> tuple[FitRow, ...]:

@@ -23,14 +23,12 @@ _SCORE_WEIGHT: Final = 8.0
 _UNRELATED: Final = 0.5
 # What an entry that answers has with half of the score: an FAQ of general knowledge still quotes.
 _MOST: Final = 4.0
-_CERTAIN: Final = 1e-9
 
 
 def relation_of(hit: FaqHit) -> float:
     """Return how closely a hit's entry is related to the question: the logit of its sureness and a part of its
     score."""
-    sureness = min(max(hit.sureness, _CERTAIN), 1.0 - _CERTAIN)
-    return math.log(sureness / (1.0 - sureness)) + _SCORE_WEIGHT * hit.score
+    return hit.logit + _SCORE_WEIGHT * hit.score
 
 
 def least_relation(best: Sequence[FaqHit | None]) -> float:

@@ -46,6 +46,16 @@ _REPLY: Final = re.compile(
 )
 
 
+# What depends on the "Yes" or "No" before it: a clause that opens so and is no sentence ("at checkout you can …").
+_FRAGMENT: Final = re.compile(
+    r"(?:for|if|but|within|from|up to|only|as (?:long|soon|far|many|much)|unless|until|with|without|on|in|by|at|to|and"
+    r"|or|because|since|although|provided|except|not|even|then|so|new|all|both|any|every)\b"
+    r"(?![^.!?;:]*\b(?:i|you|we|they|it|there|this|that|is|are|was|were|can|may|must|need|will)\b)"
+    r"|(?:但|不过|如果|只要|除非|因为|虽然|直到|而且|所以)",
+    re.IGNORECASE,
+)
+
+
 class Opening(NamedTuple):
     """The polarity that a text opens with, and where the text behind it begins."""
 
@@ -69,6 +79,12 @@ def without_opening(text: str) -> str:
         return text
     rest = text[opening.stop :]
     return rest[0].upper() + rest[1:]
+
+
+def stands_alone(text: str) -> bool:
+    """Return whether a text is a whole sentence without its opening "Yes" or "No": "Yes, for all plans." is not."""
+    opening = opening_of(text)
+    return opening is None or (bool(text[opening.stop :].strip()) and not _FRAGMENT.match(text, opening.stop))
 
 
 def bears_out(question: str, terms: AbstractSet[str], wordings: Iterable[tuple[str, AbstractSet[str]]]) -> bool:

@@ -3,11 +3,10 @@
 Pure. What a shop's FAQ says is shown in one of three ways:
 
     answer      the entry's answer; an opening "Yes" or "No" only where the entry bears it out for this question
-    quote       'About "Do you ship abroad?": We deliver to …': the sentence that fits best first, no claim
+    quote       'About "Do you ship abroad?": We deliver to …': the entry's answer under its own question, no claim
     don't know  that the help pages say nothing about it, and what can be done
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -15,8 +14,7 @@ from typing import Final
 import msgspec
 
 from shared.faq.entries import FaqEntry, FaqHit
-from shared.faq.speech.polarity import opening_of, without_opening
-from shared.faq.speech.sentences import sentences
+from shared.faq.speech.polarity import stands_alone, without_opening
 from shared.wire.messages import Language
 
 _ABOUT: Final[dict[Language, str]] = {"en": "About “{question}”: {answer}", "zh": "关于“{question}”：{answer}"}
@@ -41,12 +39,6 @@ _BUSY: Final[dict[Language, str]] = {
     "en": "Sorry, we are very busy right now. Please ask me again in a moment.",
     "zh": "抱歉，现在咨询的人较多。请稍后再试一次。",
 }
-# A sentence that opens so refers to the one before it, and is not shown without that.
-_REFERS: Final = re.compile(
-    r"\s*(?:it|its|they|their|this|that|these|those|he|she|there|then|but|and|or|so|also|otherwise|instead|both|else"
-    r"|after that|in that case)\b|\s*(?:它|其|这|那|他|她|但|而|也|还|否则|另外|此外|然后|则|均|都|并)",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +70,10 @@ def claimed(hit: FaqHit) -> FaqEntry:
     return msgspec.structs.replace(hit.entry, answer=without_opening(hit.entry.answer))
 
 
-def says_only_yes_or_no(entry: FaqEntry) -> bool:
-    """Return whether an answer is nothing but "Yes" or "No"."""
-    opening = opening_of(entry.answer)
-    return opening is not None and not entry.answer[opening.stop :].strip()
+def can_answer(hit: FaqHit) -> bool:
+    """Return whether the entry's answer can be given to this question: not one that is no sentence without a "Yes" or
+    "No" that is not one to it."""
+    return hit.bears_opening or stands_alone(hit.entry.answer)
 
 
 def answer_text(entries: Sequence[FaqEntry], language: Language) -> str:
@@ -93,10 +85,7 @@ def answer_text(entries: Sequence[FaqEntry], language: Language) -> str:
 def quote_text(hits: Sequence[FaqHit], language: Language, ways_on: WaysOn) -> str:
     """Return what the entries say about their own questions, without a claim that this answers the customer's, and the
     offer of a person."""
-    quoted = [
-        _ABOUT[language].format(question=hit.entry.question, answer=_fitting_first(hit.entry.answer, hit.sentence))
-        for hit in hits
-    ]
+    quoted = [_ABOUT[language].format(question=hit.entry.question, answer=_quotable(hit.entry.answer)) for hit in hits]
     return "\n\n".join([*quoted, *ways_on.offer(language)])
 
 
@@ -123,27 +112,6 @@ def says_busy(text: str) -> bool:
     return text.startswith(tuple(_BUSY.values()))
 
 
-def _fitting_first(answer: str, place: int) -> str:
-    """Return the answer without an opening "Yes" or "No", the sentence at `place` first. A sentence that refers to the
-    one before it is moved with it."""
-    parts = [part.strip() for part in sentences(answer) if part.strip()]
-    if not parts:
-        return answer
-    if opening_of(parts[0]) is not None:
-        bare = without_opening(parts[0])
-        parts[0] = "" if bare == parts[0] and len(parts) > 1 else bare
-    start = min(place, len(parts) - 1)
-    while start > 0 and _REFERS.match(parts[start]):
-        start -= 1
-    stop = start + 1
-    while stop < len(parts) and _REFERS.match(parts[stop]):
-        stop += 1
-    ordered = [*parts[start:stop], *parts[:start], *parts[stop:]]
-    return _joined([part for part in ordered if part])
-
-
-def _joined(parts: Sequence[str]) -> str:
-    text = ""
-    for part in parts:
-        text += (" " if text and text[-1].isascii() else "") + part
-    return text
+def _quotable(answer: str) -> str:
+    """Return the answer without an opening "Yes" or "No", if the rest is a sentence."""
+    return without_opening(answer) if stands_alone(answer) else answer

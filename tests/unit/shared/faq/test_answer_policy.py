@@ -60,8 +60,8 @@ def test_what_may_help_is_quoted_without_a_claim_or_an_apology(language: Languag
     quoted = AnswerPolicy().reply(both)
     assert (quoted.source, quoted.text) == ("quote", f"{about.format('a')}\n\n{about.format('b')}")
     assert quoted.grounding == (first.entry.as_grounding(), second.entry.as_grounding())
-    one, half, less = hit("a", 0.38, language), hit("b", 0.19, language), hit("b", 0.18, language)
-    assert choose(question, one, half) == Quote((one, half), language)
+    one, as_sure, less = (FaqHit(entry("a", language), 0.38, sureness=sureness) for sureness in (0.38, 0.13, 0.11))
+    assert choose(question, one, as_sure) == Quote((one, as_sure), language)
     assert choose(question, one, less) == Quote((one,), language)
     offered = AnswerPolicy(ways_on=WaysOn(handoff=True)).reply(both).text
     assert offered.startswith(f"{quoted.text}\n\n")
@@ -110,12 +110,36 @@ def test_an_entrys_yes_is_said_to_its_own_question_alone(question: str, says: st
     assert "：可以" not in quoted
 
 
-def test_a_quote_has_the_sentence_that_fits_first_with_those_that_refer_to_it() -> None:
+def test_a_quote_keeps_the_order_of_the_entrys_sentences() -> None:
     (found,) = FaqIndex([SHIPS]).search("what does it cost to have gifts wrapped")
     quoted = AnswerPolicy().reply(Quote((found,), "en")).text
     assert quoted == (
-        "About “Do you ship abroad?”: Gifts are wrapped for €3. We deliver to all EU countries. It takes 5 days."
+        "About “Do you ship abroad?”: We deliver to all EU countries. It takes 5 days. Gifts are wrapped for €3."
     )
+
+
+@pytest.mark.parametrize(
+    ("answer", "quoted"),
+    [
+        ("Yes, for all plans.", "Yes, for all plans."),
+        ("Yes, if it is unopened.", "If it is unopened."),
+        ("Yes, if unopened.", "Yes, if unopened."),
+        ("No, but for €3 more.", "No, but for €3 more."),
+        ("No, within the EU only.", "No, within the EU only."),
+        ("Yes, within the EU you can.", "Within the EU you can."),
+        ("Yes, at checkout you can choose a day.", "At checkout you can choose a day."),
+        ("Yes: leave your number.", "Leave your number."),
+        ("Yes. It takes 5 days.", "It takes 5 days."),
+        ("可以，但要先登录。", "可以，但要先登录。"),
+        ("可以，结账时选择。", "结账时选择。"),
+    ],
+)
+def test_an_opening_yes_or_no_is_left_out_of_a_quote_if_a_sentence_is_left(answer: str, quoted: str) -> None:
+    quote = msgspec.structs.replace(SHIPS, answer=answer)
+    assert AnswerPolicy().reply(Quote((FaqHit(quote, 0.5),), "en")).text == f"About “Do you ship abroad?”: {quoted}"
+    unborne = FaqHit(quote, 1.0, sureness=1.0, bears_opening=False)
+    decided = AnswerPolicy(languages=()).decide("Do you ship abroad by drone?", [unborne])
+    assert isinstance(decided, Quote) == (quoted == answer)
 
 
 def test_an_answer_that_is_only_yes_is_no_answer_to_another_question() -> None:
