@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from shared.facts.proper import unknown_names, words_of
 from shared.faq.decision.asked import asks_for, states
+from shared.faq.decision.same import Core, cores_of
 from shared.faq.entries import FaqEntry
 from shared.faq.speech.polarity import opening_of
 from shared.faq.speech.sentences import sentences
@@ -42,6 +43,9 @@ class Read:
         states: The kinds of fact that each sentence states.
         words: All its words; a name in a question is checked against them.
         opens: Whether its answer opens with "Yes" or "No".
+        unanswered: The names that only its wordings for the search have: "any outlet in Berlin", and the answer lists
+            four other cities.
+        cores: The words that ask for something of each wording (`core_of`).
     """
 
     wordings: tuple[frozenset[str], ...]
@@ -49,17 +53,22 @@ class Read:
     states: tuple[frozenset[str], ...]
     words: frozenset[str]
     opens: bool
+    unanswered: frozenset[str]
+    cores: frozenset[Core]
 
     @classmethod
     def of(cls, entry: FaqEntry, terms_of: TermExtractor) -> Self:
         """Read an entry."""
         parts = sentences_of(entry)
+        said = words_of((entry.question, *entry.alternatives, entry.answer))
         return cls(
             tuple(frozenset(terms_of(plain_entry(wording))) for wording in entry.wordings),
             tuple(frozenset(terms_of(plain_entry(part))) for part in parts),
             tuple(map(states, parts)),
             words_of((*entry.wordings, entry.answer)),
             opening_of(entry.answer) is not None,
+            frozenset(name for also in entry.also for name in unknown_names(also, said)),
+            frozenset[Core]().union(*(cores_of(plain_entry(wording)) for wording in entry.wordings)),
         )
 
 

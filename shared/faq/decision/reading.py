@@ -8,8 +8,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.faq.decision.features import BY_VECTORS, Asked, Read, by_terms, by_vectors, fits_of
+from shared.facts.proper import words_of
+from shared.faq.decision.features import BY_VECTORS, Asked, Read, by_terms, by_vectors
 from shared.faq.decision.packaged import deciders
+from shared.faq.decision.same import core_of
 from shared.faq.entries import FaqEntry, FaqHit
 from shared.faq.ranking import Ranking
 from shared.faq.speech.polarity import bears_out
@@ -37,7 +39,7 @@ class Readings:
     def read(
         self, question: str, hits: Sequence[FaqHit], vector: NDArray[np.float32] | None = None
     ) -> tuple[FaqHit, ...]:
-        """Return the hits with `sureness`, `sentence` and `bears_opening` set.
+        """Return the hits with `sureness` and `bears_opening` set, the one that asks the same before any other.
 
         Args:
             question: In plain characters; a follow-up together with the question before.
@@ -49,29 +51,37 @@ class Readings:
         found = []
         for rank, hit in enumerate(hits):
             read = self._of(hit.entry)
-            fits = fits_of(asked, read)
             wordings = zip(map(plain_entry, hit.entry.wordings), read.wordings, strict=True)
             found.append(
                 msgspec.structs.replace(
                     hit,
-                    sureness=0.0 if rank else self._sureness(asked, hits, vector),
-                    sentence=max(range(len(fits)), key=fits.__getitem__),
+                    sureness=self._sureness(asked, hits, rank, vector),
                     bears_opening=not read.opens or bears_out(question, terms, wordings),
                 )
             )
+        same = next((hit for hit in found if hit.sureness == 1.0), None)
+        if same is not None and same is not found[0]:
+            found.remove(same)
+            found.insert(0, msgspec.structs.replace(same, score=found[0].score))
         return tuple(found)
 
-    def _sureness(self, asked: Asked, hits: Sequence[FaqHit], vector: NDArray[np.float32] | None) -> float:
-        """Return how surely the best hit's entry answers: below every threshold if it lacks a name of the question
-        (Bitcoin, FSC), or has no name and the question asks for one (who, which firm)."""
-        entry, place = hits[0].entry, self._ranking.asked_as.get(wording(asked.text))
-        if place is not None and self._ranking.entries[place].id == entry.id:
+    def _sureness(self, asked: Asked, hits: Sequence[FaqHit], rank: int, vector: NDArray[np.float32] | None) -> float:
+        """Return how surely a hit's entry answers: surely if the question is one of its wordings, and below every
+        threshold if it lacks a name of the question (Bitcoin, FSC), or has no name and the question asks for one (who,
+        which firm)."""
+        entry = hits[rank].entry
+        read = self._of(entry)
+        lacks_name = not read.unanswered.isdisjoint(words_of([asked.text]))
+        place = self._ranking.asked_as.get(wording(asked.text))
+        if not lacks_name and (
+            (place is not None and self._ranking.entries[place].id == entry.id) or core_of(asked.text) in read.cores
+        ):
             return 1.0
-        measured = self._measure(asked, hits, 0, vector)
+        measured = self._measure(asked, hits, rank, vector)
         encoded = self._by_vectors if measured.keys() >= set(BY_VECTORS) else None
         sureness = (encoded or self._by_terms).sureness(measured, entry.language)
-        stated = frozenset[str]().union(*self._of(entry).states)
-        lacks_name = measured["names_lacking"] > 0 or "name" in asked.kinds - stated
+        stated = frozenset[str]().union(*read.states)
+        lacks_name = lacks_name or measured["names_lacking"] > 0 or "name" in asked.kinds - stated
         return min(sureness, _UNSURE) if lacks_name else sureness
 
     def measured(

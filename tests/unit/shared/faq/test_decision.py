@@ -10,6 +10,7 @@ from shared.faq import FaqEntry, FaqIndex
 from shared.faq.answer_policy import AnswerPolicy, DirectAnswer, Ground, Quote
 from shared.faq.decision.asked import asks_for, states
 from shared.faq.decision.packaged import PACKAGED, Decisions, deciders
+from shared.faq.decision.same import core_of, cores_of
 from shared.faq.decision.sureness import FITTED
 from shared.faq.fallback import choose_fallback
 
@@ -42,6 +43,49 @@ def test_what_the_entry_does_not_say_is_never_claimed(question: str) -> None:
 def test_an_entrys_own_question_is_answered_by_it(entry: FaqEntry) -> None:
     (best, *_) = INDEX.search(entry.question, language=entry.language)
     assert (best.entry, best.sureness) == (entry, 1.0)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "Do you ship to Norway?",
+        "do you ship to switzerland",
+        "Can I change my delivery address?",
+        "hi, can you change the delivery address please",
+        "How do I reset my password?",
+        "你们寄到挪威吗？",
+        "能寄到瑞士吗",
+    ],
+)
+def test_a_question_in_the_words_of_a_wording_is_answered(question: str) -> None:
+    assert isinstance(POLICY.decide(question, INDEX.find(question, k=2).hits), DirectAnswer)
+
+
+@pytest.mark.parametrize(
+    ("question", "wording"),
+    [
+        ("why was my order cancelled by you", "How do I cancel my order?"),
+        ("How long can I change the address?", "Can I change the address?"),
+        ("Can't I change the address?", "Can I change the address?"),
+        ("What does the delivery cost?", "Does the delivery take long?"),
+        ("Do you ship to Iceland?", "ship to Switzerland or Norway"),
+        ("How?", "How do you do?"),
+        ("能寄到冰岛吗", "能寄到瑞士、挪威吗"),
+        ("不能改地址吗", "可以改地址吗"),
+    ],
+)
+def test_another_question_is_not_one_in_the_words_of_a_wording(question: str, wording: str) -> None:
+    assert core_of(question) not in cores_of(wording)
+
+
+@pytest.mark.parametrize("question", ["any outlet in Berlin", "any outlet in berlin?", "A shop in Berlin?", "Klarna?"])
+def test_a_name_that_only_a_wording_for_the_search_has_is_not_claimed(question: str) -> None:
+    stores = entry("stores", "Where are your stores?", "We have stores in Hamburg and Gdansk. You can pay by card.")
+    stores = msgspec.structs.replace(stores, also=("any outlet in Berlin", "can I pay with Klarna"))
+    hits = FaqIndex([stores]).search(question, k=2)
+    assert hits[0].sureness < FITTED.confident
+    there = msgspec.structs.replace(stores, answer="We have stores in Berlin. You can pay with Klarna.")
+    assert FaqIndex([there]).search(question, k=2)[0].sureness >= hits[0].sureness
 
 
 @pytest.mark.parametrize(
