@@ -36,10 +36,30 @@ class _Chinese(msgspec.Struct, frozen=True):
 _CHINESE: Final = msgspec.json.decode(Path(__file__).with_name("chinese.json").read_bytes(), type=_Chinese)
 _SIGNS: Final = ("‐‑‒–—―−﹣’‘ʼ′＇ᴀʙᴄᴅᴇꜰɢʜɪᴊᴋʟᴍɴᴏᴘʀꜱᴛᴜᴠᴡʏᴢ", "--------'''''abcdefghijklmnoprstuvwyz")
 # Letters in brackets, circles and squares that NFKC leaves, or keeps the brackets of; the halves of flags.
+_A_LETTER: Final = re.compile(r"(?:BRACKETED|CIRCLED|INDICATOR|PARENTHESIZED|SQUARED) (?:.* )?LETTER ([A-Z])")
 _ENCLOSED: Final = {
-    first + place: ord("a") + place for first in (0x249C, 0x1F110, 0x1F150, 0x1F170, 0x1F1E6) for place in range(26)
+    code: letter[1].lower()
+    for code in (*range(0x2460, 0x2500), *range(0x1F100, 0x1F200))
+    if (letter := _A_LETTER.search(unicodedata.name(chr(code), "")))
 }
-_FLAG: Final = re.compile("([\U0001f1e6-\U0001f1ff]{2,})")
+_HALVES: Final = re.compile("([\U0001f1e6-\U0001f1ff]{2,})")
+# The regions of Unicode's flags: the second letters of each first one, from A on.
+_REGIONS: Final = (
+    "CDEFGILMOQRSTUWXZ ABDEFGHIJLMNOQRSTVWYZ ACDFGHIKLMNOPQRUVWXYZ EGJKMOZ ACEGHRSTU IJKMOR ABDEFGHILMNPQRSTUWY KMNRTU "
+    "CDELMNOQRST EMOP EGHIMNPRWYZ ABCIKRSTUVY ACDEFGHKLMNOPQRSTUVWXYZ ACEFGILOPRUZ M AEFGHKLMNRSTWY A EOSUW "
+    "ABCDEGHIJKLMNORSTVXYZ ACDFGHJKLMNORTVWZ AGMNSYZ ACEGINU FS K ET AMW"
+)
+_INDICATORS: Final = str.maketrans({chr(ord("A") + place): chr(0x1F1E6 + place) for place in range(26)})
+_FLAGS: Final = re.compile(
+    "(?:"
+    + "|".join(
+        f"{chr(0x1F1E6 + place)}[{seconds.translate(_INDICATORS)}]" for place, seconds in enumerate(_REGIONS.split())
+    )
+    + ")+"
+)
+# What NFKD leaves whole, such as a letter with a stroke or a hook.
+_WITH_MORE: Final = re.compile("[ø\u0100-\u02af\u1d6c-\u1d9a\u2c60-\u2c7f\ua730-\ua7ff\uab30-\uab64]")
+_LETTER_WITH: Final = re.compile(r"LATIN SMALL LETTER ([A-Z]) WITH .*")
 _ALIKE: Final = str.maketrans(_CHINESE.traditional + _SIGNS[0], _CHINESE.simplified + _SIGNS[1])
 # A phrase may end in what must not follow it: "点解(?![决释])".
 _PHRASES: Final = {phrase.partition("(")[0]: name for phrase, name in _CHINESE.phrases.items()}
@@ -101,15 +121,22 @@ def fold(text: str) -> str:
     text = plain(text)
     if text.isascii():
         return text.lower()
-    return _ACCENTS.sub("", unicodedata.normalize("NFKD", text).casefold())
+    return _WITH_MORE.sub(_bare, _ACCENTS.sub("", unicodedata.normalize("NFKD", text).casefold()))
+
+
+def _bare(letter: re.Match[str]) -> str:
+    """Return a letter without its stroke or hook; any other one unchanged."""
+    named = _LETTER_WITH.fullmatch(unicodedata.name(letter[0], ""))
+    return letter[0] if named is None else named[1].lower()
 
 
 def _in_plain_characters(text: str) -> str:
     text = _LINE_END.sub("\n", text)
     if text.isascii() and not INVISIBLE.search(text):
         return text
-    parts = _FLAG.split(text)  # every second one is flags, which stay
-    parts[::2] = [part.translate(_ENCLOSED) for part in parts[::2]]
+    parts = _HALVES.split(text)  # every second one is halves of flags
+    are_flags = all(map(_FLAGS.fullmatch, parts[1::2]))
+    parts = [part if place % 2 and are_flags else part.translate(_ENCLOSED) for place, part in enumerate(parts)]
     text = _BLANK.sub(" ", _DROPPED.sub("", "".join(parts)))
     if not any(map(str.isalnum, text)):
         return text  # "？" says more than "?": which language is typed

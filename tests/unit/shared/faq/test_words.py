@@ -2,6 +2,7 @@
 
 import json
 import re
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -42,6 +43,18 @@ def _wrapped(form: str) -> Typed:
     return lambda text: form.replace("QUESTION", text).replace("QUOTED", _QUOTED).replace("QUOTE", _QUOTE)
 
 
+def _named(pattern: str) -> Typed:
+    """Return a function that maps a text's letters to those of that name in Unicode, as far as there is one."""
+
+    def styled(letter: re.Match[str]) -> str:
+        try:
+            return unicodedata.lookup(pattern.format(letter[0].upper()))
+        except KeyError:
+            return letter[0]
+
+    return lambda text: re.sub("[a-zA-Z]", styled, text)
+
+
 def _styled(first: int) -> Typed:
     """Return a function that maps a text's letters to the alphabet starting at code point `first`."""
     return lambda text: re.sub("[a-zA-Z]", lambda one: chr(first + ord(one[0].lower()) - ord("a")), text)
@@ -79,6 +92,12 @@ CHARACTERS: Final[dict[str, Typed]] = {
             "bold letters": 0x1D5EE,
         }.items()
     },
+    "words of flags' letters": _styled(0x1F1E6),
+    **{
+        name: _named(f"LATIN {name}")
+        for name in ("SMALL LETTER {} WITH STROKE", "SMALL LETTER {} WITH HOOK", "CAPITAL LETTER {} WITH BAR")
+    },
+    "tortoise shells": _named("TORTOISE SHELL BRACKETED LATIN CAPITAL LETTER {}"),
     "halves of flags": lambda text: re.sub(r"(?<=[^a-z])[a-z]", lambda one: chr(0x1F185 + ord(one[0])), text),
     "Canadian syllabics among Latin letters": lambda text: text.replace("r", "\u1587").replace("d", "\u15ea"),
     "typographic signs": lambda text: text.replace("'", "\u2019").replace("-", "\u2011"),
@@ -271,6 +290,10 @@ def test_each_faq_question_is_found_in_traditional_characters() -> None:
         ("A question:\n\nReturn Policy", "A question:\nReturn Policy"),
         ("How&nbsp do I?", "How  do I?"),
         ("ʀᴇꜰᴜɴᴅ", "refund"),
+        ("🇭🇪🇱🇵", "help"),
+        ("🇭 🇪🇱🇵 and 🇩🇪", "h elp and de"),
+        ("Do you ship to 🇩🇪🇫🇷 or 🇬🇧?", "Do you ship to 🇩🇪🇫🇷 or 🇬🇧?"),
+        ("🅷🅴🅻🅿 🄷🄴🄻🄿 Ⓗⓔⓛⓟ 🅗🅔🅛🅟 ⒣⒠⒧⒫ 🄗🄔🄛🄟", "help help help help help help"),
         ("Sent from my iPhone", "Sent from my iPhone"),
         ("-- \nJane", "Jane"),
         ("Where is it?\n-- \nJane\nhttps://shop.example/?id=7", "Where is it?"),
