@@ -118,6 +118,10 @@ class FakeHandoffs:
         await asyncio.sleep(0)
         return Opening(None)
 
+    async def find(self, session: SessionKey) -> None:
+        del session
+        await asyncio.sleep(0)
+
     def forget(self, session: SessionKey) -> None:
         """No worker was asked, so there is nothing to forget."""
 

@@ -21,9 +21,10 @@ from gateway.doors.chatwoot.events import (
     read_event,
     session_name,
 )
+from gateway.doors.chatwoot.poster import ChatwootPoster, Conversation
 from gateway.exchange.question import Asker
 from shared.errors import BrokerUnavailable, ProtocolError
-from shared.kafka import Outgoing
+from shared.kafka import Outgoing, Record
 from shared.wire.codec import msgpack_encode
 from tests.support.fakes.gateways import Edge, delta
 from tests.support.fakes.openai_doors import http_of
@@ -188,6 +189,45 @@ async def test_a_repeated_delivery_at_another_gateway_yields_the_same_answer() -
         assert await posted(other, body, **{"X-Chatwoot-Delivery": "d"}) == 200
     assert poster.points
     assert (posts.taken[1].cursor is not None, posts.taken[1].problem) == (True, None)
+
+
+@dataclass
+class Api:
+    """Chatwoot's API: a pending conversation."""
+
+    said: list[str] = field(default_factory=list)
+
+    async def conversation(self, errand: Errand) -> Conversation:
+        del errand
+        return Conversation(status="pending")
+
+    async def say(self, errand: Errand, text: str, *, private: bool) -> None:
+        assert not private
+        del errand
+        self.said.append(text)
+
+    async def typing(self, errand: Errand, *, on: bool) -> None: ...
+
+
+@pytest.mark.parametrize("delivery", ["the same", "another"])
+async def test_a_webhook_that_is_replayed_later_posts_no_second_answer(delivery: str) -> None:
+    """Also at a gateway that has forgotten the question, or never had it."""
+    body, posts, first, later = (
+        message_created(1, QUESTION),
+        Posts(),
+        Edge(kafka_is_away=True),
+        Edge(kafka_is_away=True),
+    )
+    api: Any = Api()
+    poster = ChatwootPoster(exchanges=http_of(first).exchanges, api=api)
+    async with client_of(first, posts) as client, client_of(later, posts) as other:
+        assert await posted(client, body, **{"X-Chatwoot-Delivery": "the same"}) == 200
+        assert await posted(other, body, **{"X-Chatwoot-Delivery": delivery}) == 200
+    for errand in posts.taken:
+        record = Record("chat.posts", 0, 0, None, msgpack_encode(errand))
+        await poster.post(record, again=False)
+    assert len(posts.taken) == 2
+    assert len(api.said) == 1
 
 
 @settings(max_examples=60, deadline=None)
