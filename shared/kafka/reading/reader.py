@@ -167,11 +167,14 @@ class PartitionReader(TopicReader):
         before = consumer.assignment()
         if wanted == before:
             return
+        consumer.pause(*before)  # else the broker answers each of the lookups only after a fetch has waited its time
         try:
             async with asyncio.timeout(self._settings.request_timeout_ms / 1_000):
                 begins = await offsets_since(consumer, sorted(wanted - before), since_unix_ms)
         except (KafkaError, TimeoutError) as error:
             raise BrokerUnavailable(f"cannot find the offsets of {self._topic} at a time: {error!r}") from error
+        finally:
+            consumer.resume(*before)
         consumer.assign(sorted(wanted))
         for partition in before - wanted:
             self._positions.forget(partition)
