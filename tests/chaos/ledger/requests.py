@@ -135,6 +135,10 @@ class Ledger:
         """Requests that are neither answered nor refused."""
         return sum(not page.settled for page in self.pages.values())
 
+    def page_of(self, response_id: str) -> Page | None:
+        """Return the request that has this response; None if no client was sent it."""
+        return self._by_response.get(response_id)
+
     # --- what a client sends
 
     def asked(self, question: Question, now_s: float) -> None:

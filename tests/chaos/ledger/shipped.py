@@ -187,7 +187,7 @@ class Shipped:
         """Yield the histories that a request may have been prepared with, by each version: all that it should see; and
         fewer, which `lacks` says, if Redis was away."""
         most = self._speakers[0].settings.worker.history_turns
-        options = [(request, self._recorded.earlier(request)) for request in requests]
+        options = [(request, self._earlier(request)) for request in requests]
         for lacks in (False, True):
             for request, earlier in options:
                 if lacks and not self._recorded.may_lack_turns(request, earlier):
@@ -196,6 +196,17 @@ class Shipped:
                 for chosen in _once(self._lacking(request, earlier, most)) if lacks else [right]:
                     for speaker in speakers:
                         yield request, [self._in_its_window(turn) for turn in chosen], speaker, lacks
+
+    def _earlier(self, request: ChatRequest) -> list[list[Turn]]:
+        """Return the turns in a request's prompt by the clocks of their gateways, without those of questions that were
+        asked after this one's answer had ended. A gateway whose clock is ahead dates its question after them."""
+        page = self._ledger.page_of(request.id)
+        ended_s = page.ends[0][0] if page is not None and page.ends else float("inf")
+        return [turns for turns in self._recorded.earlier(request) if self._asked_s(turns[0]) <= ended_s]
+
+    def _asked_s(self, turn: Turn) -> float:
+        page = self._ledger.page_of(turn.request_id)
+        return float("-inf") if page is None else page.asked_s
 
     def _lacking(self, request: ChatRequest, earlier: Sequence[Sequence[Turn]], most: int) -> Iterator[Sequence[Turn]]:
         """Yield the histories that a prompt may have without some of these turns: first without the oldest, more each

@@ -26,8 +26,8 @@ def speaker() -> Speaker:
     return Speaker(SETTINGS)
 
 
-def request(number: int, *, concurrent: tuple[str, ...] = ()) -> ChatRequest:
-    created = NOW + number
+def request(number: int, *, concurrent: tuple[str, ...] = (), ahead_ms: int = 0) -> ChatRequest:
+    created = NOW + number + ahead_ms
     return ChatRequest(
         id=f"r{number}",
         session_id="s",
@@ -83,8 +83,8 @@ def last(ledger: Ledger) -> Page:
     return ledger.pages["e2"]
 
 
-def tell(ledger: Ledger, asked: ChatRequest, text: str, number: int) -> None:
-    """Make a client ask this and receive that answer."""
+def tell(ledger: Ledger, asked: ChatRequest, text: str, number: int, *, ends_s: float | None = None) -> None:
+    """Make a client ask this and receive that answer, at `ends_s` if not immediately."""
     question = Question(
         event_id=f"e{number}",
         session="s~1",
@@ -104,7 +104,7 @@ def tell(ledger: Ledger, asked: ChatRequest, text: str, number: int) -> None:
         usage=Usage(),
         timings=Timings(),
     )
-    ledger.heard("s~1", ResponseDone(response=response, cursor="c"), number)
+    ledger.heard("s~1", ResponseDone(response=response, cursor="c"), number if ends_s is None else ends_s)
 
 
 @pytest.mark.parametrize(
@@ -132,6 +132,31 @@ def test_an_answer_may_lack_turns_only_if_redis_was_away(speaker: Speaker, sees:
 @pytest.mark.parametrize("away", [(), ((NOW, NOW + 1),)])
 def test_a_worker_that_ignores_open_questions_is_detected(speaker: Speaker, away: tuple[Times, ...]) -> None:
     assert verdict(speaker, sees=(0, 1), concurrent=("r1",), away=away) == ({Breach.WRONG_TEXT}, 0)
+
+
+@pytest.mark.parametrize(
+    ("ends_s", "broken"),
+    [
+        pytest.param(0.5, set(), id="before the other was asked"),
+        pytest.param(2.0, {Breach.WRONG_TEXT}, id="after the other was asked"),
+    ],
+)
+def test_a_clock_that_is_ahead_puts_no_turn_before_a_question_that_was_answered(
+    speaker: Speaker, ends_s: float, broken: set[Breach]
+) -> None:
+    """The gateway of the first question dates it after the second, and the first is answered without the second."""
+    recorded, ledger = Recorded(), Ledger()
+    for number, (asked, until_s) in enumerate([(request(0, ahead_ms=5_000), ends_s), (request(1), 3.0)]):
+        text = speaker.written(job := speaker.job(asked, []))
+        assert text is not None
+        recorded.kept["s"].append(turn(asked, text, job.prompt.window_start))
+        recorded.add_request(asked)
+        tell(ledger, asked, text, number, ends_s=until_s)
+    found = judge(ledger, Shipped(ledger, recorded, [speaker])).broken
+    assert {breach for breach, pages in found.items() if any(page is ledger.pages["e0"] for page, _ in pages)} - {
+        Breach.TEXT,
+        Breach.LATE,
+    } == broken
 
 
 def test_redis_counts_as_away_from_the_outage_line_until_recovery_or_restart() -> None:
