@@ -79,7 +79,7 @@ class RequestPublisher:
             session_id=entry.request.session.session_id,
             tenant=entry.request.session.tenant,
             created_unix_ms=entry.request.asked_unix_ms,
-            generation=entry.request.generation if entry.request.generation_known else None,
+            generation=entry.request.generation,
             deadline_unix_ms=deadline.deadline_unix_ms,
             first_token_unix_ms=deadline.first_token_unix_ms,
             reply_topic=self.topics.replies,

@@ -78,7 +78,7 @@ class Request:
         input: the question; empty if another gateway accepted the request (see `Adoption.question`)
         clock_ms: how far the time on the wire is ahead of this process's clock
         generation: generation of the conversation; an erasure increments it
-        generation_known: False if Redis was unavailable; then the time of receipt is used instead of the generation
+        generation_known: False if Redis was unavailable; then it is that of the last erasure in the log
         log: where the answer's replies begin in the reply topic; None if unknown
         trace: None if another gateway accepted the request and records no trace
         asked: the client's message; None if another gateway accepted the request

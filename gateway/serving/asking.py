@@ -51,7 +51,7 @@ class Asking:
             received_unix_ms=now,
             deadline=promise(asked, self.limits, now),
             clock_ms=correction_ms(),
-            generation=generation if sure else max(generation, int(now + correction_ms()) - 1),
+            generation=generation,
             generation_known=sure,
             consent=session.consent,
             log=self.sending.publisher.log_place(),

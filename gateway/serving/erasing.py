@@ -39,10 +39,12 @@ class Erasing:
 
     async def generation_of(self, key: SessionKey, now: float) -> tuple[int, bool]:
         """Return the conversation's generation, and whether Redis confirmed it. If Redis is unavailable, return the
-        generation of the last erasure that this gateway knows."""
+        generation of the last erasure in the log. Each later erasure has a later one, and no clock decides."""
         stored = await self.history.generation(key)
-        self._end_before(key, stored or 0, now)
-        return self._known.generation(key, now), stored is not None
+        if stored is None:
+            return max(self._known.generation(key, now), self.log.generation(key)), False
+        self._end_before(key, stored, now)
+        return self._known.generation(key, now), True
 
     def apply(self, erase: Erase, offset: int) -> None:
         """Apply an erasure read from the log at `offset`; any gateway, including this one, may have published it."""

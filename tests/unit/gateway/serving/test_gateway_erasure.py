@@ -125,12 +125,31 @@ async def test_without_redis_nothing_is_erased_and_nothing_ends(edge: Edge) -> N
     assert ends(client) == [("completed", "Within 30 days.")]
 
 
-async def test_while_redis_is_away_a_request_uses_its_creation_time(edge: Edge) -> None:
-    """This gateway may have missed the last erasure."""
+@pytest.mark.parametrize("before", [0, 7])
+@pytest.mark.parametrize("behind_ms", [0, 5_000, 60_000])
+async def test_a_question_asked_while_redis_is_away_ends_with_its_erasure_whatever_the_clocks(
+    edge: Edge, before: int, behind_ms: int
+) -> None:
+    """The gateway that erases the conversation may date the erasure before the question. `before` is the generation
+    that an earlier erasure in the log began."""
+    if before:
+        edge.erased(Erase(tenant="demo", session_id="s", generation=before))
+    edge.history.away = True
+    client = await edge.connect().say(START, asks("e"))
+    await quiet()
+    assert [(asked.id, asked.generation) for asked in edge.asked] == [(name_of("e", before), before)]
+    edge.erased(Erase(tenant="demo", session_id="s", generation=int(now_unix_ms()) - behind_ms))
+    edge.receive_replies([done(name_of("e", before), "Within 30 days.")])
+    assert ends(client) == [("cancelled", "")]
+
+
+async def test_an_old_erasure_in_the_log_counts_while_redis_is_away(edge: Edge) -> None:
+    """It was written before this gateway began to read."""
+    edge.serving.erasing.log.load([(0, Erase(tenant="demo", session_id="s", generation=7))], 0)
     edge.history.away = True
     await edge.connect().say(START, asks("e"))
     await quiet()
-    assert [(asked.id, asked.generation) for asked in edge.asked] == [(name_of("e"), None)]
+    assert [asked.generation for asked in edge.asked] == [7]
 
 
 async def test_requests_and_replies_name_the_generation(edge: Edge) -> None:
