@@ -48,8 +48,15 @@ its own meaning for a security context (none) and a pool (not there); for a list
 {{- if or (has $name (list "auth" "cursor")) (not (regexMatch "^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$" $name)) }}{{ fail (printf "secrets.%s: it is a folder's name: write 32 characters at most, of a to z, 0 to 9 and -; auth and cursor are taken" $name) }}{{ end -}}
 {{- end -}}
 {{- $most := get .Values.settings "REPLYLINE_KAFKA__REPLY_PARTITIONS" | default 8 | int -}}
-{{- if gt (int $gateway.replicas) $most }}{{ fail (printf "gateway.replicas: %v gateways share %d reply partitions; set REPLYLINE_KAFKA__REPLY_PARTITIONS in settings to as many at least" $gateway.replicas $most) }}{{ end -}}
-{{- if and (gt (int $gateway.replicas) 1) (not .Values.cursorSecretName) }}{{ fail "cursorSecretName: name a secret that all gateways sign cursors with; make it by: kubectl create secret generic chat-cursor --from-literal=cursor=$(openssl rand -hex 32)" }}{{ end -}}
+{{- $scaling := $gateway.autoscaling -}}
+{{- $gateways := int $gateway.replicas -}}
+{{- if $scaling -}}
+{{- if gt (int $scaling.min) (int $scaling.max) }}{{ fail (printf "gateway.autoscaling: min %d is above max %d" (int $scaling.min) (int $scaling.max)) }}{{ end -}}
+{{- if not (($gateway.resources).requests).cpu }}{{ fail "gateway.autoscaling: cpuPercent is a share of gateway.resources.requests.cpu; set it" }}{{ end -}}
+{{- $gateways = int $scaling.max -}}
+{{- end -}}
+{{- if gt $gateways $most }}{{ fail (printf "gateway.%s: %d gateways share %d reply partitions; set REPLYLINE_KAFKA__REPLY_PARTITIONS in settings to as many at least" (ternary "autoscaling.max" "replicas" (not (empty $scaling))) $gateways $most) }}{{ end -}}
+{{- if and (gt $gateways 1) (not .Values.cursorSecretName) }}{{ fail "cursorSecretName: name a secret that all gateways sign cursors with; make it by: kubectl create secret generic chat-cursor --from-literal=cursor=$(openssl rand -hex 32)" }}{{ end -}}
 {{- if and (eq .Values.auth.mode "token") (not (or .Values.auth.jwks .Values.auth.secretName)) }}{{ fail "auth.mode: token needs auth.jwks, an address, or auth.secretName, a secret with the key `secret`" }}{{ end -}}
 {{- if and (eq .Values.models.from "claim") (not .Values.models.claimName) }}{{ fail "models.claimName: models.from=claim needs the name of a claim" }}{{ end -}}
 {{- end }}
