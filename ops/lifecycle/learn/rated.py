@@ -26,6 +26,7 @@ class RatedAnswers:
     """Each method raises `StoreUnavailable`."""
 
     def __init__(self, settings: RedisSettings) -> None:
+        self._address = settings.shown_url
         self._client = RedisClient(settings, timeout_ms=_TIMEOUT_MS)
         self._values = SessionValue(settings, _WHAT)
 
@@ -34,7 +35,8 @@ class RatedAnswers:
         try:
             keys = await self._client.call(_keys)
         except (RedisError, OSError) as error:
-            raise StoreUnavailable(f"Redis: {cause_of(error)}") from error
+            remedy = "start Redis, or set REPLYLINE_REDIS__URL to its address"
+            raise StoreUnavailable(f"no Redis at {self._address}: {cause_of(error)}; {remedy}") from error
         found: list[Rated] = []
         for key in keys:
             if (matched := _KEY.fullmatch(key)) is not None:

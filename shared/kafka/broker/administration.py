@@ -16,7 +16,7 @@ from aiokafka.errors import (
 from shared.errors import BrokerUnavailable
 from shared.kafka.broker.connection import start_or_stop, stop_consumer
 from shared.kafka.broker.options import connection_options
-from shared.kafka.broker.refusals import unauthorized
+from shared.kafka.broker.refusals import no_kafka, unauthorized
 from shared.settings.kafka import KafkaSettings
 from shared.wire.topic_layout import min_in_sync_of, wanted_replicas
 from shared.wire.topics import KEPT_MS
@@ -121,7 +121,7 @@ async def _admin(settings: KafkaSettings) -> AsyncIterator[AIOKafkaAdminClient]:
         await start_or_stop(admin, settings)
         yield admin
     except KafkaError as error:
-        raise BrokerUnavailable(f"no Kafka at {settings.bootstrap_servers}: {error}") from error
+        raise BrokerUnavailable(no_kafka(settings, error)) from error
     finally:
         await admin.close()
 

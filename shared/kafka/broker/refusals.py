@@ -43,7 +43,13 @@ async def why_unreachable(settings: KafkaSettings) -> str | None:
             absent = str(error) or "no answer in time"
         else:
             return None
-    return f"no Kafka at {settings.bootstrap_servers}: {absent}"
+    return no_kafka(settings, absent)
+
+
+def no_kafka(settings: KafkaSettings, cause: object) -> str:
+    """Return one line for brokers that cannot be reached: their addresses, the cause and the remedy."""
+    remedy = "start Kafka, or set REPLYLINE_KAFKA__BOOTSTRAP_SERVERS to its address"
+    return f"no Kafka at {settings.bootstrap_servers}: {cause}; {remedy}"
 
 
 async def _look_in(settings: KafkaSettings, host: str, port: int) -> None:

@@ -15,7 +15,7 @@ from shared.errors import BrokerUnavailable
 from shared.kafka.broker.connection import has_connection, start_or_stop, stop_consumer
 from shared.kafka.broker.options import connection_options
 from shared.kafka.broker.records import Record, record_of
-from shared.kafka.broker.refusals import unauthorized
+from shared.kafka.broker.refusals import no_kafka, unauthorized
 from shared.settings.kafka import KafkaSettings
 
 
@@ -181,7 +181,7 @@ async def _consumer(settings: KafkaSettings, topic: str) -> AsyncIterator[AIOKaf
     except UnknownTopicOrPartitionError as error:
         raise BrokerUnavailable(f"{topic} is missing; run: replyline topics create") from error
     except KafkaError as error:
-        raise BrokerUnavailable(f"no Kafka at {settings.bootstrap_servers}: {error}") from error
+        raise BrokerUnavailable(no_kafka(settings, error)) from error
     try:
         yield consumer
     except UnicodeDecodeError as error:

@@ -4,13 +4,12 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import NoneType
-from typing import Any, Final, Literal, get_args, get_origin
+from typing import Any, Final
 
 import pytest
 
 from ops import cli
-from tests.support.command_tree import commands_under, replyline
+from tests.support.command_tree import a_value, commands_under, kind_of, replyline
 
 # Its help speaks of a folder, but a version's id is no path.
 NO_PATHS: Final = {"shadow replay --version"}
@@ -40,22 +39,6 @@ class Parameter:
         if self.own.param_type_name == "option":
             return [*self.path, *self.options, self.label, value, *self.before]
         return [*self.path, *self.options, *self.before, value]
-
-
-def kind_of(parameter: Any) -> Any:
-    """Return the type of a parameter's value, or of a list's items."""
-    kind = parameter.type_descriptor.annotation
-    while get_args(kind) and get_origin(kind) is not Literal:
-        kind = next(each for each in get_args(kind) if each is not NoneType)
-    return kind
-
-
-def a_value(parameter: Any) -> str:
-    """Return a value that a parameter accepts."""
-    kind = kind_of(parameter)
-    if get_origin(kind) is Literal:
-        return str(get_args(kind)[0])
-    return str(parameter.min or 1) if kind in {int, float} else "."
 
 
 def parameters() -> Iterator[Parameter]:
