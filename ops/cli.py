@@ -102,7 +102,7 @@ def ask(
     question: Annotated[str, typer.Argument(help="the question")],
     url: UrlOfGateway = DEFAULT_URL,
     token: Token = None,
-    session: Annotated[str | None, typer.Option(help="continue this conversation")] = None,
+    session: Annotated[str | None, typer.Option(help="the conversation's name; a name not in use begins one")] = None,
     max_output_tokens: Annotated[
         int | None, typer.Option(min=1, max=MAX_INTEGER, help="maximum length of the answer, in tokens")
     ] = None,
@@ -139,7 +139,7 @@ def ask(
 def chat(
     url: UrlOfGateway = DEFAULT_URL,
     token: Token = None,
-    session: Annotated[str | None, typer.Option(help="continue this conversation")] = None,
+    session: Annotated[str | None, typer.Option(help="the conversation's name; a name not in use begins one")] = None,
     consent_training: Annotated[
         bool,
         typer.Option("--consent-training", help="agree that the conversation is recorded and used to train models"),

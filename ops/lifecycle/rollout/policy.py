@@ -181,6 +181,11 @@ def _doubt(plan: Plan, evidence: Evidence, at: Standing) -> str | None:
     alarm = -math.log(plan.alpha)
     if any(test.log_e >= alarm or test.log_weighted >= alarm / 2 for test in evidence.tests()):
         return f"in doubt: {_worst(evidence)}"
+    return _no_time(plan, evidence, at)
+
+
+def _no_time(plan: Plan, evidence: Evidence, at: Standing) -> str | None:
+    """Return which lane has no time for its questions, so that the champion answers them; None if both have time."""
     for name, shares in evidence.diverted(_sides(plan), at.since_epoch).items():
         of = " and ".join(f"{share:.0%} of lane {side}'s" for side, share in shares.items())
         return f"no time: the champion answers {of} questions{_in(name)}; add workers to the lane"
@@ -198,7 +203,10 @@ def _waiting(plan: Plan, evidence: Evidence, at: Standing, now_unix_ms: float) -
         for bucket in plan.classes
     }
     few = ", ".join(f"{bucket} has {count}" for bucket, count in fewest.items() if count < plan.min_answers)
-    return Decision(kind="hold", reason=f"too few answers: {few} of {plan.min_answers}") if few else None
+    if not few:
+        return None
+    cause = "".join(f"; {each}" for each in [_no_time(plan, evidence, at)] if each is not None)
+    return Decision(kind="hold", reason=f"too few answers: {few} of {plan.min_answers}{cause}")
 
 
 def _sides(plan: Plan) -> tuple[Side, ...]:

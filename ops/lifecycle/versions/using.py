@@ -137,7 +137,8 @@ async def _all_loaded(
             if waited_s >= wait_s:
                 raise NotLoaded(_missing(revision, loaded, wait_s))
             of_all = counted(len(loaded), "worker")
-            if (line := f"{sum(loaded.values())} of {of_all} of {workers.lane} loaded it") != shown:
+            line = f"{sum(loaded.values())} of {of_all} of {workers.lane} loaded it"
+            if loaded and line != shown:  # before the first reports no worker is known
                 say(shown := line)
     finally:
         await reader.stop()

@@ -367,6 +367,16 @@ def test_a_version_is_not_promoted_for_questions_that_the_champion_answered(
     assert not rollout.evidence.alarm
 
 
+@pytest.mark.parametrize("side", ["canary", "control"])
+def test_a_lane_without_time_for_any_question_is_named_where_answers_are_too_few(side: Side) -> None:
+    rollout = Rollout(PLAN)
+    diverted(rollout, {side: 30})
+    decision = rollout.step()
+    assert (decision.kind, decision.reason.startswith("too few answers: short has 0")) == ("hold", True)
+    assert f"; no time: the champion answers 100% of lane {side}'s questions" in decision.reason
+    assert decision.reason.endswith("add workers to the lane")
+
+
 def test_questions_that_were_diverted_before_a_step_do_not_hold_the_next() -> None:
     rollout = Rollout()
     rollout.answer("short", 100)
