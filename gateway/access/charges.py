@@ -52,8 +52,9 @@ class Tariff:
     costs_units: Mapping[Kind, int] = field(default_factory=lambda: COSTS_UNITS)
 
     def here(self, kind: Kind, caller: Caller) -> list[Charge]:
-        """Return the charges that this gateway counts locally. They bound clients with many addresses or sessions, for
-        which no shared count is looked up."""
+        """Return the charges of a message that this gateway counts in its own memory: one for the client's address, and
+        for a hand-off one for the session. The other charges (`shared`) are counted in Redis for all gateways; these
+        are made first, so that a flood from one address costs no call to Redis."""
         charges = [self._units("address", caller.address, kind, self.quotas.address_per_minute)]
         if kind == "handoff":
             name = f"{caller.session.tenant}/{caller.session.session_id}"

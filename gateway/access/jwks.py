@@ -36,7 +36,16 @@ class KeysUnreadable(Exception):  # noqa: N818 - an event, not a kind of error
 
 @dataclass(slots=True, kw_only=True)
 class Jwks:
-    """Keeps `gate.keys` up to date. `own_keys` are the keys that are not in the JWKS: the secret's."""
+    """Reads the public keys that verify tokens from a JSON Web Key Set (JWKS), and stores them in `gate.keys`.
+
+    Attributes:
+        source: a file or a URL
+        gate: verifies tokens with its `keys`
+        own_keys: keys that are always added to those of the JWKS: the key of the setting `auth.secret_file`
+        refresh_s: seconds between two reads
+        timeout_s: maximum seconds that a read of a URL may take
+        cooldown_s: minimum seconds between two reads because of tokens with an unknown key id
+    """
 
     source: str
     gate: TokenGate

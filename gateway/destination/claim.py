@@ -1,4 +1,5 @@
-"""Claim the partition of a conversation's next question, in Redis for all gateways (docs/decisions/0036)."""
+"""Keep the questions of one conversation on one Kafka partition while any of them is still unanswered, so that one
+worker answers them in order. The partition is stored in Redis, which all gateways share (docs/decisions/0036)."""
 
 import asyncio
 from collections.abc import Callable, Mapping

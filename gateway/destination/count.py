@@ -1,4 +1,5 @@
-"""Count a question's tokens outside the event loop. The count decides its bucket, which is part of its destination."""
+"""Count a question's tokens in a thread, so that a long text does not block the event loop. The number of tokens
+decides which request topic (short, medium or long) the question is sent to."""
 
 import asyncio
 from dataclasses import dataclass

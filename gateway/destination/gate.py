@@ -1,4 +1,5 @@
-"""Run admission for the gateway: count its decisions and log its changes."""
+"""Hold the state by which the gateway accepts or refuses questions (free room, the lanes' workers, the ladder of
+models), update it from reports and replies, and publish its metrics and log lines."""
 
 import asyncio
 from dataclasses import dataclass, field

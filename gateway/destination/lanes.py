@@ -1,6 +1,7 @@
-"""The admission of each lane, and the demand of customers, measured as machine time of the lane's workers.
+"""Keep one admission control per lane, and measure how much machine time the customers ask of each lane. Pure.
 
-Each lane has its own workers, breaker and shares. Pure.
+A lane is a group of workers that serve one model version, such as the champion's or the canary's. Lanes share nothing:
+each has its own workers, circuit breakers and shares of the tenants.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

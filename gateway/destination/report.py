@@ -1,4 +1,5 @@
-"""Report where questions go: metrics of each decision, and one log line per change of the ladder or of a breaker."""
+"""Count, as metrics, which destination each question got, and log one line when the ladder changes its level or a
+circuit breaker opens or closes."""
 
 from dataclasses import dataclass, field
 from typing import Final

@@ -1,10 +1,14 @@
-"""Track how many requests each tenant has with the workers, and which tenant has too many. Pure.
+"""Decide which tenant's new requests are refused while the workers have more requests than they can serve. Pure.
 
-No tenant is limited while slots are free, or if it is the only one. When the slots are full, the tenant that has the
-most gets no more if that is well above an even share: the longest queue is cut (Suter, Lakshman, Stiliadis and
-Choudhury, INFOCOM 1998). So many small tenants are never refused because of a big one. While a big tenant is refused,
-its share shrinks, and a small tenant that asks twice in a row may have the most. Therefore, below half of the slots
-only tenants that ask much, whether answered or not, are limited.
+A tenant is a shop; all shops share the workers. A request occupies a slot from when it is sent to the workers until its
+answer ends. While more than an eighth of the slots is free, or if only one tenant asks, no request is refused. With
+fewer free slots the tenant with the most requests is refused further ones, if it has clearly more than an even share:
+the longest queue is cut (Suter, Lakshman, Stiliadis and Choudhury, INFOCOM 1998). So one large tenant cannot take the
+slots of many small ones.
+
+While a large tenant is refused, its requests end and its count falls, until a small tenant with two requests has the
+most. To spare that small tenant, only tenants that have recently sent many questions, answered or not, are limited
+while the largest count is below half of the slots.
 """
 
 from collections import Counter, OrderedDict

@@ -1,4 +1,5 @@
-"""Write one answer as a stream of an interface's events."""
+"""Write an answer while it is generated, as the stream of events that an HTTP interface defines (OpenAI's or the AI
+SDK's)."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass

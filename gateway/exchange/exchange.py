@@ -1,5 +1,7 @@
-"""The connection of one HTTP request (`gateway.session.connection.Connection`): it queues the gateway's items for their
-writer."""
+"""The connection object of one HTTP or gRPC request (`gateway.session.connection.Connection`).
+
+The gateway writes to it as to a WebSocket. It queues these messages until the code that answers the request reads them.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterable

@@ -1,4 +1,5 @@
-"""Carry one request of a door through the gateway: begin its session, ask, wait for the first text, leave."""
+"""Handle one request of HTTP or gRPC as a short session: open the session, ask the question, wait for the first text so
+that an error can still set the status, and close the session when the answer has been written."""
 
 import asyncio
 import secrets

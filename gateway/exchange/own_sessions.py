@@ -1,4 +1,8 @@
-"""Name the conversations of questions that name none, so that a retry finds its first try and no other client does."""
+"""Give a conversation name to each question that comes without one, as OpenAI's interface allows.
+
+A client library repeats a request if its connection breaks. The repeated request must get the same name as the first
+one, so that the answer is not computed twice; a question of any other client must get another name.
+"""
 
 import secrets
 from collections import OrderedDict

@@ -1,4 +1,5 @@
-"""Refuse a request, and turn an answer without text into an error. Pure."""
+"""Turn a refused question, or an answer that ended without any text, into the error that HTTP and gRPC clients get.
+Pure."""
 
 from typing import Any
 

@@ -124,10 +124,13 @@ class Forwarding:
             raise BrokerUnavailable(f"{type(fault).__name__} in the producer") from fault
 
     async def _forward(self, request: ChatRequest, record: Record) -> None:
-        """Forward a record and mark it done. Raises `ProtocolError`.
+        """Publish a copy of a record and mark the record as done, retrying for as long as Kafka cannot be reached.
 
-        A session's next record waits until this one is delivered, also while Kafka is away: it would overtake one that
-        failed.
+        The records of one session are copied one at a time. Otherwise a later question could be published while the
+        copy of an earlier one is still being retried.
+
+        Raises:
+            ProtocolError: the record can never be copied.
         """
         async with self._locks.hold(SessionKey(request.tenant or self._defaults.tenant, request.session_id)):
             await until_kafka_is_back(partial(self._deliver, request, record))

@@ -1,4 +1,5 @@
-"""Normalise a request's path for clients that join a base address and a path. Pure."""
+"""Correct a request's path: remove doubled and trailing slashes, and add or remove OpenAI's prefix `/v1`. Users
+configure a base address with or without these, and client libraries append the rest. Pure."""
 
 import re
 from typing import Final

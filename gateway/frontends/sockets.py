@@ -1,4 +1,4 @@
-"""Serve WebSockets: handshake, limits, and writing of frames."""
+"""The WebSocket server of a gateway: accept connections within their limits, and write frames."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace

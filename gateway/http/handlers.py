@@ -1,4 +1,5 @@
-"""Make an ASGI application of a door's paths. Exceptions of a handler become error responses."""
+"""Build an ASGI application from the paths of an HTTP interface and their handlers. An exception that a handler raises
+becomes an error response."""
 
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final

@@ -1,4 +1,5 @@
-"""Limit the HTTP server's connections: uvicorn's two protocols over a bounded transport."""
+"""Limit each connection of the HTTP server. uvicorn's classes for HTTP and WebSocket connections are put onto a
+transport that bounds the time, bytes and number of connections (`shared.sockets.bounded`)."""
 
 from collections.abc import Sequence
 from http import HTTPStatus

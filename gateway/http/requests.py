@@ -1,4 +1,9 @@
-"""Pass the question of an HTTP request to an exchange, and its answer back: as a whole, or as a stream of events."""
+"""Read an HTTP request, send its question through the gateway, and return the answer: as one body, or as an iterator of
+events.
+
+Every HTTP interface (OpenAI's, the AI SDK's) uses `HttpRequests`: it finds out who asks, reads the body within its
+limits of size and time, and hands the question to `gateway.exchange`, which treats the request as one short session.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -39,7 +39,11 @@ def status_of(error: ErrorDetail) -> int:
 
 
 def retry_headers(error: ErrorDetail) -> dict[str, str]:
-    """Return headers that say when to retry, or not to, if the client would retry by itself."""
+    """Return the headers by which a client library decides whether, and after how long, to repeat a failed request.
+
+    OpenAI's libraries repeat some statuses by themselves. An error that may be retried gets `Retry-After` (seconds) and
+    `retry-after-ms`. For any other error with such a status, `x-should-retry: false` stops the library.
+    """
     status = status_of(error)
     if error.retryable:
         wait_ms = error.retry_after_ms or _RETRY_AFTER_MS

@@ -1,8 +1,10 @@
-"""Follow other gateways' replies, for answers that were adopted from them, from where those answers begin.
+"""Read, from the reply topic, the rest of answers that other gateways began.
 
-Each partition has one reader, for as long as an adopted answer of it is open. An answer that joins later waits until
-the reader has caught up. The reader then seeks back once for all that have joined, at most once a second; the wait
-grows with the distance of the last seek. Only the records of the followed sessions are decoded.
+If a client reconnects to this gateway, the answers that it was receiving are adopted: this gateway continues to send
+them, and must read the partition to which their worker writes. A partition has one reader, for as long as an adopted
+answer from it is open. For an answer adopted later the reader has to go back to where that answer begins. It does so
+once for all answers that are waiting, at most once a second, and less often the farther the last way back was. Only the
+records of these sessions are decoded.
 """
 
 import asyncio

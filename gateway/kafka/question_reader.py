@@ -1,6 +1,8 @@
-"""Read the questions of adopted requests from their topics, because the FAQ may have to answer them.
+"""Read the questions of adopted answers (answers that another gateway began) from the request topics, because this
+gateway may have to answer them from the FAQ.
 
-A partition is read once for all waiting requests: when a gateway has died, thousands of them arrive together.
+A partition is read once for all waiting questions: when a gateway dies, thousands of answers are adopted at the same
+time.
 """
 
 import asyncio

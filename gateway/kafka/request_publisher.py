@@ -1,4 +1,5 @@
-"""Publish accepted requests, cancels, adoptions, erasures and the gateway's own ends to Kafka."""
+"""Publish this gateway's records to Kafka: accepted requests, cancels, adoptions (requests to send a running answer
+here as well), erasures of conversations, and the ends of answers that this gateway has ended itself."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,5 +1,9 @@
-"""Run the gateways' posts to help desks. Each help desk has its errands, the records of one topic, which the gateways
-share as a consumer group. An errand is carried out at least once even if a gateway dies."""
+"""Carry out errands: orders to post an answer to a help desk, stored as records of a Kafka topic, one topic per help
+desk.
+
+The gateways read the topic as a consumer group, so each errand goes to one of them. It is committed when it is done; if
+a gateway dies before that, another one carries out the errand again.
+"""
 
 import asyncio
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,5 @@
-"""Handle hand-offs, whether requested or automatic, and customers' ratings."""
+"""Handle requests for a person and ratings of answers. A customer asks for a person with a message, or the gateway
+offers one by itself after several answers that did not help."""
 
 import math
 from collections.abc import Callable, Sequence

@@ -95,7 +95,7 @@ class Answer:
 
     @property
     def is_silent(self) -> bool:
-        """Return whether the model ended without text for another reason than a deadline."""
+        """Return whether the answer came from the fallback because a worker sent an empty one before the deadline."""
         return self.fallback == "silent"
 
     @property
@@ -197,7 +197,10 @@ class Answer:
         return not continues or (reply.revision or "") != (self.revision or "")
 
     def silent_in_ms(self, now_unix_ms: float) -> float:
-        """Return how many ms are left until the visible text counts as silent; negative once it does."""
+        """Return how many ms may still pass without new text before the worker counts as silent; negative afterwards.
+
+        A silent worker's text is replaced by another worker's (`pop_aside`).
+        """
         return self.last_delta_unix_ms + _FLOWS_MS - now_unix_ms
 
     def hold_end(self, reply: ReplyDone) -> None:

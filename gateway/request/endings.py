@@ -1,6 +1,8 @@
-"""End an answer at the gateway: by a fallback, a cut, a cancel or a failure. Pure.
+"""End an answer at the gateway: with the fallback's text, by cutting it at the deadline, by a cancel, or as failed.
+Pure.
 
-The first end wins, whether it is one of these or was sent by a worker or another gateway (`gateway.request.replies`).
+Several parties may end the same answer: this gateway, another one, or a worker. The end that arrives first counts
+(`gateway.request.replies` handles those that are received).
 """
 
 from typing import Final

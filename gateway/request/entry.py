@@ -1,4 +1,5 @@
-"""A request as the gateway accepted it, its answer so far, and how much of that its client has received. Pure."""
+"""An accepted request in the gateway's memory, with the answer as far as it is known, and how much of it the client has
+received. Pure."""
 
 from dataclasses import dataclass, field
 

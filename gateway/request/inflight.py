@@ -1,4 +1,5 @@
-"""Look up the open requests, and the ended ones for two minutes. Pure."""
+"""The table of this gateway's requests: those that are open, and those that have ended within the last two minutes, in
+case a client asks again. Pure."""
 
 import heapq
 from collections import OrderedDict

@@ -1,4 +1,5 @@
-"""Attach returning clients to their answers, held here or adopted from another gateway. Pure."""
+"""Find which answers a returning client should receive, and from which character on. An answer is in this gateway's
+memory, or it is taken over from another gateway. Pure."""
 
 from typing import Final
 

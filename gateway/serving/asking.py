@@ -23,7 +23,8 @@ from shared.wire.messages import ResponseCreate
 
 @dataclass(slots=True, kw_only=True)
 class Asking:
-    """Owned by the gateway's event loop."""
+    """Accepts the questions of all connections, each at most once, and cancels answers. Not thread-safe: only the
+    gateway's event loop calls it."""
 
     limits: AdmissionLimits
     inflight: InflightTable

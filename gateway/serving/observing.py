@@ -1,4 +1,5 @@
-"""Publish how a rollout's answers ended to `chat.observations`. No other step waits for it or fails with it."""
+"""Publish to `chat.observations` how each answer ended that a rollout compares, so that the rollout's controller can
+judge the new model version. This runs in the background: an error here neither delays nor changes an answer."""
 
 from collections import OrderedDict
 from collections.abc import Callable

@@ -1,4 +1,5 @@
-"""Open sessions, and resume a returning client's answers: held here, or adopted from another gateway."""
+"""Open a session for a client, and continue the answers that were running when a returning client lost its connection.
+An answer is either in this gateway's memory, or it is taken over from the gateway that began it."""
 
 from dataclasses import dataclass
 

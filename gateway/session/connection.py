@@ -1,4 +1,4 @@
-"""A client's connection as the gateway uses it, the same for every front end."""
+"""The interface by which the gateway writes to a client. The WebSocket, HTTP and gRPC front ends implement it."""
 
 from collections.abc import Iterable
 from typing import Protocol

@@ -1,4 +1,4 @@
-"""The open connections, each with the number of its open answers."""
+"""The set of open client connections of this gateway, with the number of unanswered questions of each."""
 
 from gateway.request.entry import Entry
 from gateway.session.connection import Connection, send_away

@@ -1,4 +1,5 @@
-"""The effects of a client's messages: what the gateway does next. Pure."""
+"""The actions that a client's message can cause (such as asking a question or cancelling an answer), as values. The
+session state machine returns them, and the gateway carries them out. Pure."""
 
 from dataclasses import dataclass
 from enum import IntEnum

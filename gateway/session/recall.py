@@ -1,4 +1,5 @@
-"""Continue an adopted answer: read its text from a worker or the log, and its question from the request topic."""
+"""Continue an answer that another gateway began, after its client has reconnected here. The text written so far is read
+from the worker or from the reply topic, and the customer's question from the request topic."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

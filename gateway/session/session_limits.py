@@ -1,4 +1,5 @@
-"""The limits of a session, from the settings. Pure."""
+"""The limits that a session announces to its client and enforces (length of a question, deadlines, open questions),
+taken from the settings. Pure."""
 
 from dataclasses import dataclass
 

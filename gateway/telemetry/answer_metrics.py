@@ -1,4 +1,4 @@
-"""Count and log an ended answer."""
+"""Update the gateway's metrics, and write one log line, when an answer has ended."""
 
 from typing import Final
 

@@ -1,4 +1,5 @@
-"""Judge whether an answer kept the promise. Pure."""
+"""Decide whether an answer kept the shop's promise: its first text came before the soft deadline, and its end before
+the hard one. Pure."""
 
 from dataclasses import dataclass
 from typing import Final

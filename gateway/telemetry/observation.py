@@ -1,4 +1,5 @@
-"""Describe how an answer of a rollout ended, as evidence for or against its version. Pure."""
+"""Describe, for a rollout's controller, how an answer of the new model version or of its control group ended: in time
+or not, failed, or by another version. Pure."""
 
 from typing import Final
 

@@ -85,8 +85,15 @@ class Weights:
 
 
 def write_e5(folder: Path, sources: Sequence[Path]) -> None:
-    """Write `model.onnx` (input_ids and attention_mask to token_embeddings) and `tokenizer.json` into the folder, from
-    the file of weights, the only one of `sources`."""
+    """Convert the E5 embedding model's weights to an ONNX model and its tokenizer.
+
+    Only tokens of Latin and East Asian script, and of punctuation, are kept, which makes the files smaller.
+
+    Args:
+        folder: receives `model.onnx` (inputs `input_ids` and `attention_mask`, output `token_embeddings`) and
+            `tokenizer.json`
+        sources: exactly one path, the file of weights
+    """
     (source,) = sources
     weights = Weights.read(source)
     kept = [at for at, (piece, _) in enumerate(weights.pieces) if at < _SPECIAL_TOKENS or _is_kept(piece)]
@@ -99,7 +106,11 @@ def _is_kept(piece: str) -> bool:
 
 
 def _tokenizer(weights: Weights, kept: Sequence[int]) -> str:
-    """Return the tokenizer of the tokens `kept`; it adds the prefix and the marks of a text's begin and end."""
+    """Return a tokenizer as the JSON of the `tokenizers` library.
+
+    Its vocabulary is the entries of `weights.pieces` at the indices `kept`, so ids are positions in `kept`. Before each
+    text it adds the begin token and E5's prefix `query:`, after it the end token, as the model was trained.
+    """
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
     vocabulary: dict[str, float] = {}

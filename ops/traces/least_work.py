@@ -1,4 +1,8 @@
-"""The least machine time that a request can take. Capacity and the bound are measured in it. Pure."""
+"""A lower bound of the machine time that each request of a trace needs, from the engine's measured costs. Pure.
+
+The simulator uses it in two places: capacity, in requests per second, is one second divided by the mean of these times;
+and no schedule can answer more requests than fit into the available time at this cost each.
+"""
 
 from msgspec import Struct
 
@@ -7,14 +11,19 @@ from ops.traces.trace import Request
 
 
 class LeastWork(Struct, frozen=True, kw_only=True):
-    """The least machine time on an engine with `num_slots` slots and at most `prefill_chunk_tokens` prompt tokens per
-    prefill call.
+    """Computes the bound for an engine that decodes up to `num_slots` sequences together.
 
-    The cost of a step is divided among its rows. A row's part of a decode call is its own cost and its context's, plus
-    at least 1/`num_slots` of the fixed cost of the call and the step. A prompt token's part of a prefill call is its
-    own cost and its pairs', plus at least the call's fixed cost divided by the maximum number of tokens. The sum of all
-    parts never exceeds the time of the steps. In a mixed call a row costs as much as a token, and has no part of the
-    fixed cost.
+    A call serves several requests, so its time is divided among them. A request's part of a decode call is the cost of
+    its row and of its context (the tokens before), plus a part of the call's fixed cost: at least 1/`num_slots`, as a
+    call has at most that many rows. Its part of a prefill call is the cost of its prompt tokens, plus for each token at
+    least 1/`prefill_chunk_tokens` of the fixed cost. The parts of all requests never add up to more than the time that
+    the calls take, so the result is a lower bound. If one call computes rows and prompts together (`table.key.mixes`),
+    a row costs as much as a prompt token and pays no fixed cost.
+
+    Attributes:
+        costs: measured times of one decode call and one prefill call, in ms
+        num_slots: maximum sequences in one decode call
+        prefill_chunk_tokens: maximum prompt tokens in one prefill call
     """
 
     costs: EngineCosts
@@ -37,8 +46,8 @@ class LeastWork(Struct, frozen=True, kw_only=True):
         return self._steps_ms(request, shared_ms + self.costs.step_overhead_ms / self.num_slots)
 
     def alone_ms(self, request: Request) -> float:
-        """Return the least time from a request's start to its end: even alone on the machine its steps run one after
-        the other."""
+        """Return the least time in ms from a request's start to its last token on an otherwise idle machine. Each of
+        its tokens needs a decode call, calls follow one another, and each pays the whole fixed cost."""
         whole_ms = self.costs.table.decode_ms + self.costs.step_overhead_ms
         return self.prefill_ms(request) + self._steps_ms(request, whole_ms)
 

@@ -1,6 +1,8 @@
-"""The erasures of the longest outage, by their offsets in Kafka. Pure.
+"""Keep recent erasures of conversations in memory, with their offsets in Kafka. Pure.
 
-An edge asks it what it missed, and what an edge brings is checked by it: Redis may have lost the mark of an erasure.
+An edge that was disconnected asks the centre for the erasures since an offset. The centre also checks each answer that
+an edge sends against this log, because Redis, which stores a mark for each erasure, may have lost some. The log covers
+the longest time that an edge may be disconnected.
 """
 
 from collections import OrderedDict

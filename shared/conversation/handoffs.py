@@ -1,4 +1,4 @@
-"""The record that asks people to take over a conversation. Pure."""
+"""The Kafka record that asks the shop's staff to take over a conversation. Pure."""
 
 from collections.abc import Callable
 from typing import Final

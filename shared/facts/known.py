@@ -1,4 +1,5 @@
-"""Collect the facts that a set of texts supports. Pure."""
+"""Collect the facts (amounts, periods, dates, names) that a set of texts states, and check whether another text states
+a fact that is not among them. Pure."""
 
 import re
 from collections.abc import Iterable, Sequence

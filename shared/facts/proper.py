@@ -1,7 +1,7 @@
-"""Find the proper names in a text: people, firms, places, brands, certificates. Pure.
+"""Find proper names in a text: people, firms, places, brands, certificates. Pure.
 
-In English a name is a word with a capital letter that begins no sentence, or a word of capitals alone. In Chinese it is
-a word in Latin letters. A name at the beginning of an English sentence cannot be distinguished from other words.
+In English a word counts as a name if it has a capital letter and does not begin a sentence, or if it has only capital
+letters. In Chinese a word in Latin letters counts. A name that begins an English sentence is therefore missed.
 """
 
 import re

@@ -1,4 +1,5 @@
-"""Answer where the model comes too late: by an FAQ entry, a quote of one, or "please try again". Pure."""
+"""Choose the answer that a customer gets if the model cannot answer before the deadline: a matching FAQ entry, a quote
+from one, or the text "please try again". Pure."""
 
 from collections.abc import Sequence
 from typing import Final, Literal

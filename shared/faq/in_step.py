@@ -1,5 +1,6 @@
-"""When an edge's FAQ was last confirmed to be the centre's. This is stored in a file next to the FAQ, which each
-process reads. Pure, except for that file."""
+"""Record when the centre last confirmed that an edge's copy of the FAQ is the current one. The edge's processes read
+this time from a small file next to the FAQ, and mark the FAQ as possibly outdated if the last confirmation is too old.
+"""
 
 import hashlib
 from contextlib import suppress

@@ -1,7 +1,8 @@
-"""The entries as embeddings, to measure how similar a question's meaning is to each entry's.
+"""Compute how similar a question's meaning is to that of each FAQ entry, by the cosine of their embeddings.
 
-Cosines of two models cannot be compared with each other, nor with shares of terms. So a similarity is scaled by the FAQ
-itself: 0 is the median similarity of different entries, 1 is the same text. Values below 0 still rank entries.
+Cosines of different embedding models are not comparable, so each is scaled by the FAQ itself: 0 is the median
+similarity of two different entries, 1 that of identical texts. Negative values occur, and are still used to order the
+entries.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,4 +1,5 @@
-"""Watch a process's event loop, its machine and its GPUs."""
+"""Measure periodically how late a process's event loop runs, how busy the machine and its network are, and the load of
+its GPUs, and publish the figures as metrics."""
 
 import asyncio
 from collections.abc import Callable, Mapping

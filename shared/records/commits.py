@@ -1,4 +1,5 @@
-"""Commit a group reader's offsets, with delivery counts in the commit's metadata."""
+"""Commit to Kafka how far a consumer group has processed its partitions. The metadata of each commit stores how often
+the records after it have been delivered to a process that died (`shared.records.deliveries`)."""
 
 import asyncio
 from collections.abc import Collection

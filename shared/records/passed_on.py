@@ -1,4 +1,4 @@
-"""Copy a lane's request to the champion's topics."""
+"""Make the copy of a request that is moved from another lane's topic to the champion's."""
 
 from shared.kafka import Outgoing, Record
 from shared.wire.topics import TopicNames

@@ -1,4 +1,5 @@
-"""Internal faults are caught where one of many items is processed; there they are counted and logged."""
+"""Count and log an internal error of one item of many (a record, a reply, a deadline), so that the other items are
+still processed."""
 
 from collections.abc import Callable
 from types import TracebackType

@@ -1,7 +1,8 @@
-"""All metrics, declared once. Cores return facts; shells count them here.
+"""All Prometheus metrics of gateways, workers and commands, declared once. Pure modules return what happened; the code
+that calls them updates the metrics.
 
-No request, session, tenant or user ids in labels. Durations are in seconds, as is usual for Prometheus; names and
-buckets follow vLLM's and OpenTelemetry's GenAI metrics. CPU, memory and open files of the process come from
+No label contains the id of a request, session, tenant or user. Durations are in seconds, as is usual for Prometheus;
+names and buckets follow vLLM's and OpenTelemetry's GenAI metrics. CPU, memory and open files of the process come from
 prometheus_client (`process_cpu_seconds_total`, `process_resident_memory_bytes`, `process_open_fds`).
 """
 

@@ -1,4 +1,4 @@
-"""Leave out what an exception quotes: it may be a customer's text."""
+"""Remove the quoted parts of an exception's message before it is logged: they may be a customer's text."""
 
 import re
 from typing import Final

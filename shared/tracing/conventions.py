@@ -1,8 +1,8 @@
-"""The parts in use of one version of OpenTelemetry's semantic conventions
+"""The names of span attributes from OpenTelemetry's semantic conventions, of one version of them
 (https://opentelemetry.io/docs/specs/semconv/).
 
-The messaging and GenAI conventions are still in development and rename attributes, so a move to a newer version is made
-here, in one change. Attributes without a convention begin with `replyline.`.
+The conventions for messaging and generative AI are still changing, so all names are in this module, and a move to a
+newer version changes only it. Attributes that have no conventional name begin with `replyline.`.
 """
 
 from typing import Final

@@ -1,7 +1,8 @@
-"""Golden prompts: questions with the tokens that a version answered them by, where it joined the registry. Pure.
+"""Golden prompts: fixed questions, stored with the tokens that a model version generated for them when it was added to
+the registry. A worker that loads the version repeats them to find out whether it computes the same. Pure.
 
-Another processor or precision may round a token otherwise without fault, and then the answer goes another way from
-there on. So the tokens before the first other one are counted, over all prompts.
+On another processor or in another precision a token may differ because of rounding, and all tokens after it as well. So
+only the tokens before the first difference are counted, over all prompts, and their share must reach a limit.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,8 @@
-"""The registry's state: which version plays which part, and who gets which. Pure.
+"""The state of the model registry: which version each alias (champion, canary, …) names, and which share of the
+conversations each lane gets. Pure.
 
-Every move names the whole state that it leads to, and its epoch. Of two moves of one epoch the first in the log counts.
+A move is a record that replaces the whole state and has a number, its epoch. If two authors write the same epoch, the
+first one in the log is valid and the other is ignored.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,5 @@
-"""A model version: all that changes with the model, under one name that never means anything else. Pure."""
+"""A model version: the model's files, system prompt and everything else that changes with them, under an id that is a
+digest of all of these. An id therefore never means another model. Pure."""
 
 import hashlib
 from typing import Annotated, Final

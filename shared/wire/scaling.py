@@ -1,6 +1,5 @@
-"""Records from which a fleet's size is decided, and records of those decisions. Gateways and `replyline autoscale`
-write them.
-"""
+"""The records of autoscaling: what gateways report of the demand, and what `replyline autoscale` decides about the
+number of workers."""
 
 from typing import Annotated, Literal
 

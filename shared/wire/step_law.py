@@ -1,4 +1,5 @@
-"""How long the steps of a worker's engine take, as it reports it: an autoscaler simulates the worker by that."""
+"""The formula for the duration of an engine step, with the coefficients that a worker has measured and reports. The
+autoscaler uses it to simulate how many questions a worker like this one can answer in time."""
 
 from msgspec import Struct
 

@@ -1,7 +1,9 @@
-"""Match the partitions of the topics, and decide their replication and retention. Pure.
+"""Check that the topics' numbers of partitions fit together, and decide their replication and retention. Pure.
 
-The cancels of request partition p are in partition p mod n of `chat.cancels`, so that the worker that reads the one
-reads the other. An external producer's cancel gets there by its key alone if n divides the request topics' partitions.
+A cancel has to reach the worker that reads the request's partition p. `chat.cancels` has fewer partitions, n, so the
+cancel is written to partition p mod n, and each worker reads the partitions of `chat.cancels` that belong to its own
+request partitions. A producer outside of Replyline needs no such calculation if n divides the number of request
+partitions: then the hash of the record's key leads to the right partition.
 """
 
 from collections.abc import Iterable, Mapping

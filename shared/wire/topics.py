@@ -1,4 +1,5 @@
-"""The topics, their headers and keys, and the bucket of a prompt."""
+"""The names of the Kafka topics, the headers and keys of their records, and the rule by which a prompt's length in
+tokens selects its request topic (its bucket: short, medium or long)."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence

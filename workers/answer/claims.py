@@ -1,8 +1,10 @@
-"""Judge what a model's sentence claims besides facts and names: its content words and its negation. Pure.
+"""Check whether a sentence of the model is supported by the shop's texts in its content words and in its negation
+(facts and names are checked elsewhere). Pure.
 
-A sentence is borne out if most of its content words are in the shop's texts, and if it denies where the entry's
-sentence that is most like it denies. The words of the customer's question do not count: "You can pay by cheque" only
-repeats them. Sentences with Chinese characters and questions are not judged here.
+A sentence is supported if most of its content words occur in the shop's texts, and if it is negated exactly when the
+most similar sentence of the FAQ entry is. Words of the customer's question are not counted: "You can pay by cheque",
+after "Can I pay by cheque?", repeats the question and proves nothing. Sentences with Chinese characters and questions
+are not checked here.
 """
 
 import re

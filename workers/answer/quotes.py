@@ -1,4 +1,5 @@
-"""The FAQ's own words for what a model said wrongly. Pure."""
+"""Choose the FAQ sentence that replaces a sentence of the model whose facts the FAQ does not support, and detect a
+model that repeats itself. Pure."""
 
 import re
 from collections import Counter

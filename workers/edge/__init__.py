@@ -1,1 +1,2 @@
-"""An edge's link to its centre: how long it takes, the FAQ that comes over it, the journal that goes back."""
+"""The connection of an edge (a Replyline near the customers) to its centre: the measured round trip, the FAQ that is
+fetched, and the answers and erasures that are sent back."""

@@ -1,4 +1,5 @@
-"""The centre's pages for edges, over HTTP. A centre that does not answer, or refuses, is away."""
+"""HTTP requests of an edge to its centre: the FAQ, erasures and the journal of answers. If the centre does not answer,
+or answers with an error, `CentreAway` is raised."""
 
 import ssl
 from base64 import b64decode

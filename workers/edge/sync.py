@@ -1,5 +1,6 @@
-"""Keep an edge in step with its centre: the FAQ (`faq.signed` as it came, `faq.json` as its processes read it) and the
-erasures come, the journal goes."""
+"""Copy data between an edge and its centre. The signed FAQ and the centre's erasures are fetched; the journal (the
+edge's answers and erasures that the centre does not have yet) is sent. `faq.signed` is the FAQ as received, `faq.json`
+the same entries in the form that the edge's processes read."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

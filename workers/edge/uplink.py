@@ -1,5 +1,5 @@
-"""Choose how much to send over an uplink in one body, and how long to wait for the centre to accept it, by the measured
-rate. Pure."""
+"""Decide how many bytes of its journal an edge sends to its centre in one HTTP request, and how long it waits for the
+reply, from the measured rate of the connection. Pure."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

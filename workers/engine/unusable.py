@@ -1,4 +1,4 @@
-"""The result of a search for an engine that this machine cannot run."""
+"""What a search for an engine returns if this machine cannot run it: one line with the cause and the remedy."""
 
 from msgspec import Struct
 

@@ -1,7 +1,7 @@
-"""A Llama-family decoder, layer by layer: the one description that every dialect of nodes is written from.
+"""Describe a Llama-family decoder layer by layer, once for all runtimes.
 
-Rows are B sequences of T new tokens each. All that a runtime wants said in its own way (its attention, its norms, its
-matrix products, its inputs and outputs) is asked of a `Dialect`.
+The input is B sequences of T new tokens each. All that runtimes express differently (attention, norms, matrix products,
+inputs and outputs) is delegated to a `Dialect`, one implementation for each runtime.
 """
 
 from collections.abc import Callable

@@ -1,13 +1,14 @@
-"""The sampler's graph for TensorRT: what a draw from each row of logits needs of it, without weights.
+"""The ONNX graph that reduces each row of logits on the GPU to the values from which the host can draw a token. It has
+no weights.
 
-    logits       float32 [B, vocabulary]      as the decoder's graph gives them
+    logits       float32 [B, vocabulary]      output of the decoder's graph
     temperature  float32 [B, 1]               above 0
 
     candidate_logits, candidate_ids  float32, int64 [B, candidates]    the largest logits and their tokens
     block_mass                       float32 [B, blocks]    sums of exp((logit - the row's largest) / temperature),
-                                                            each over as many ids as a block has
+                                                            each over the ids of one block
 
-It is separate from the decoder's graph, so that a step in which no row samples does not pay for it.
+It is a separate graph, so that a step in which all rows are greedy does not have to run it.
 """
 
 from typing import Any

@@ -1,4 +1,5 @@
-"""Read cancels and adoptions of this worker's requests from `chat.cancels`."""
+"""Read `chat.cancels` for requests that this worker serves: cancels, and adoptions, by which another gateway asks to
+receive a running answer."""
 
 from collections.abc import Callable, Collection
 from typing import Final

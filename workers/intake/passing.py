@@ -1,4 +1,5 @@
-"""Decide what a worker does with a request of a lane that may be closed. Pure."""
+"""Decide whether a worker answers a request of its lane, forwards it to the champion's lane, or waits. A lane may be
+closed while requests are still in its topics. Pure."""
 
 from collections.abc import Callable
 from enum import Enum, auto

@@ -1,4 +1,5 @@
-"""Decide how an answer ends: its terminal event, and the turn for the history. Pure."""
+"""Decide how an answer ends: build the terminal event for its readers, and the turn that is stored in the
+conversation's history. Pure."""
 
 from collections.abc import Iterable
 from typing import Final

@@ -1,5 +1,5 @@
-"""A request with everything that a worker knows about it, from its record to the acknowledgement of its terminal
-event."""
+"""A request as the worker holds it in memory: the record, the deadline, the prompt, and who waits for the answer, from
+the time it is read until Kafka has acknowledged its terminal event."""
 
 from dataclasses import dataclass, field
 

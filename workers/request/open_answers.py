@@ -1,8 +1,5 @@
-"""Answers with waiting readers, from acceptance until every reader has acknowledged the end; then their records are
-done.
-
-Every reader gets the text as it is written, and the end.
-"""
+"""Send each answer to all gateways that wait for it, called its readers, from its acceptance to its end. When every
+reader's copy of the end is acknowledged by Kafka, the request's record may be committed."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping

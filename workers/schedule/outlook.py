@@ -1,4 +1,5 @@
-"""A worker's near future, which the scheduler predicts and the gateways admit by. Pure."""
+"""The times at which a worker could start its next requests, as its scheduler predicts them. The worker reports these
+to the gateways, which accept questions by them. Pure."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence

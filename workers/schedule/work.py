@@ -1,4 +1,5 @@
-"""The work of an engine call, in the quantities of the cost formulas. Pure."""
+"""The size of an engine call in the quantities of the cost formulas (`workers/schedule/costs.py`): numbers of rows,
+tokens and tokens of context. Pure."""
 
 from collections.abc import Sequence
 from typing import Self

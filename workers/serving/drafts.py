@@ -1,8 +1,5 @@
-"""Answers being written, and the publishing of their new text.
-
-First texts and ends are published immediately, other text every `interval_s`, since a message costs the same at any
-length.
-"""
+"""Publish the new text of answers that are being generated. The first text and the end of an answer are published
+immediately, other text every `interval_s`, because a message costs the same at any length."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

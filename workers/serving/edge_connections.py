@@ -1,4 +1,4 @@
-"""An edge's link to its centre. Only the worker of an edge imports this module."""
+"""Connect an edge's worker to its centre. Workers that are not at an edge do not import this module."""
 
 from contextlib import AsyncExitStack
 from functools import partial

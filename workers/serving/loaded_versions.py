@@ -1,4 +1,5 @@
-"""The model versions that a worker has loaded, each with the parts that depend on its model."""
+"""The model versions in this worker's memory: the one that answers new questions, and older ones that finish theirs.
+Each has its own engine, prompt builder and KV cache."""
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,8 @@
-"""Compare a shadow's answer with the one that the customer got; it has no reader.
+"""Compare the answer of a model version in the shadow lane with the answer that the customer got. No client receives
+the shadow's answer.
 
-A worker of the lane `shadow` uses these in place of its reply publisher, history and dead letters: its answers are
-counted, and recorded as observations without their text.
+A worker of the lane `shadow` uses the classes of this module in place of its reply publisher, history and dead letters:
+answers are counted, and their comparison is published without any text.
 """
 
 import asyncio

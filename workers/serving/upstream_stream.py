@@ -1,4 +1,4 @@
-"""One request's text from upstreams, and the part of it that may be shown."""
+"""Receive one request's text from an upstream server, and decide how much of it may be shown yet."""
 
 import asyncio
 from dataclasses import dataclass, field

@@ -1,4 +1,5 @@
-"""Find the version that a worker begins with, before it has a model."""
+"""Choose and load the model version with which a worker starts: the one that the registry names, or the one that this
+worker served last if Kafka cannot be reached."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""A model version that is to be loaded: its folder is found, in the store or at `model.dir`, and looked at."""
+"""A model version that a worker may load: find its folder, in the store or at `model.dir`, read its manifest and golden
+prompts, and predict the memory that it needs."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,5 @@
-"""Load versions, the first alone and others in addition to the one that serves, and close them."""
+"""Load model versions into a worker process, and close them. The first is loaded before the worker serves, a later one
+while an earlier one continues to answer."""
 
 import asyncio
 import ctypes
@@ -25,7 +26,15 @@ _WARM_UP: Final = [1] * 16
 
 @dataclass(slots=True, kw_only=True)
 class VersionLoader:
-    """`tasks` are the process's, which ends with the first that fails: an engine that keeps failing."""
+    """Loads model versions into this worker process, starts a task that computes each one's answers, and closes them.
+
+    Attributes:
+        faq: shared by all versions
+        history: of the conversations; shared by all versions
+        worker: publishes the answers
+        tasks: the process's background tasks, among them one per version. A failure of any of them ends the process;
+            a version's task fails only if its engine keeps failing after restarts.
+    """
 
     faq: LiveFaq
     history: History
@@ -48,14 +57,20 @@ class VersionLoader:
         )
 
     def start(self, served: ServedVersion) -> None:
-        """Have a version compute what it is given."""
+        """Start the task that computes the requests given to this version."""
         served.start()
         self.tasks.start(self.worker.compute(served), _task_of(served))
 
     async def load_beside(self, candidate: Candidate, serving: ServedVersion) -> ServedVersion:
-        """Load a version that was rehearsed, and have it compute. Its files are hashed again, as the rehearsal was
-        minutes ago in another process. It is not measured while another computes: it begins with the other's
-        costs, in proportion to the weights, and learns. Raises `ModelError`, `SettingsError`, `EngineError`."""
+        """Load another version while `serving` continues to answer, and start its task.
+
+        The version was tested in a separate process before (`rehearsal.py`). Its files may have changed since then, so
+        their hashes are checked again. Its speed cannot be measured while `serving` uses the machine, so its predicted
+        call times start as those of `serving`, scaled by the size of the weights, and are corrected by its own steps.
+
+        Raises:
+            ModelError, SettingsError, EngineError: the version cannot be loaded.
+        """
         beside = serving.model if isinstance(serving.model, LoadedModel) else None
         model = await asyncio.to_thread(load_model, candidate.settings, beside=beside)
         try:

@@ -1,8 +1,9 @@
-"""Rehearse a version in a separate process: a fault of the version ends that process, and this one continues to serve.
+"""Test a model version in a separate process before a worker loads it, so that a version that crashes does not end the
+worker.
 
-    settings, revision → verify → load → golden prompts → what failed
+    settings, revision → verify the files → load → answer the golden prompts → the failure, if any
 
-The child has the lowest priority, one thread, and is the first that the kernel ends where memory runs out.
+The test process has the lowest CPU priority and one thread, and Linux ends it first if memory runs out.
 """
 
 import asyncio

@@ -1,4 +1,5 @@
-"""Read the requests of `useChat`. Message parts without text are skipped. Pure."""
+"""Decode the requests that `useChat`, the chat hook of Vercel's AI SDK, sends. Parts of a message without text, such as
+images, are skipped. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

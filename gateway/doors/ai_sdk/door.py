@@ -1,4 +1,5 @@
-"""The door for `useChat` of Vercel's AI SDK: UI message streams over HTTP, resumable and stoppable at any gateway."""
+"""The HTTP paths for `useChat`, the chat hook of Vercel's AI SDK. An answer is streamed in the AI SDK's format; its
+client can resume or stop it at any gateway."""
 
 from dataclasses import dataclass, field
 from functools import partial

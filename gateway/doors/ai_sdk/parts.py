@@ -1,4 +1,4 @@
-"""Encode an answer as the parts of a UI message stream (version 1). Pure."""
+"""Encode an answer in the AI SDK's stream format, UI message stream version 1, whose events are called parts. Pure."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

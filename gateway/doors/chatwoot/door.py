@@ -1,6 +1,7 @@
-"""The door for Chatwoot's agent bot. A signed message becomes a question, and an errand to post its answer.
+"""The webhook for Chatwoot's agent bot. A customer's message, with a valid signature, becomes a question and an errand:
+a Kafka record that orders a gateway to post the answer into Chatwoot.
 
-The webhook returns 200 once Kafka has both. Any gateway posts the answer to the customer afterwards
+The webhook returns 200 when Kafka has stored both. Any gateway then carries out the errand
 (`gateway.doors.chatwoot.poster`).
 """
 

@@ -1,8 +1,9 @@
-"""Read Chatwoot's posts to an agent bot: check the signature, and return the question if there is one. A question
-becomes an errand of `chat.posts`: its conversation waits for an answer. Pure.
+"""Read the HTTP requests that Chatwoot sends to a bot: check the signature, and find out whether a customer has asked
+something. Pure.
 
-Chatwoot sends them from chatwoot/chatwoot:lib/webhooks/trigger.rb; the fields are those of `webhook_data` in
-app/models/message.rb.
+A question is stored with an errand, a record of `chat.posts` that orders a gateway to post the answer into the Chatwoot
+conversation. Chatwoot sends the requests from chatwoot/chatwoot:lib/webhooks/trigger.rb; the fields are those of
+`webhook_data` in app/models/message.rb.
 """
 
 import hashlib

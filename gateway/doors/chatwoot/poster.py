@@ -1,5 +1,9 @@
-"""Carry out errands: wait for the answer, check that the bot should still answer, post it, hand over. The bot uses its
-own token for Chatwoot's API (chatwoot/chatwoot:swagger)."""
+"""Post a finished answer into a Chatwoot conversation, through Chatwoot's API with the bot's own token.
+
+An errand is the stored order to do so (a record of `chat.posts`). The gateway that reads one waits for the answer,
+checks that no agent has taken over in the meantime, posts the text, and hands the conversation to people if the answer
+asks for that. The API's description is in chatwoot/chatwoot:swagger.
+"""
 
 import asyncio
 from collections import OrderedDict

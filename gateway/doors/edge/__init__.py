@@ -1,1 +1,2 @@
-"""The door of edges: the signed FAQ, the turns that they answered, and the erasures on either side."""
+"""The HTTP interface that a central gateway offers to edges (gateways near the customers, docs/edge.md). Edges fetch
+the signed FAQ, send the answers that they gave, and exchange erasures of conversations with the centre."""

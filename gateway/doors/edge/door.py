@@ -1,4 +1,5 @@
-"""The door of edges over HTTP (docs/edge.md). Each call bears the edge's token, and reaches its tenant alone."""
+"""The HTTP paths that edges call at the centre (docs/edge.md). Every request has the edge's token, and can only read
+and write data of the tenant (the shop) that the token names."""
 
 import re
 from base64 import b64encode

@@ -1,4 +1,5 @@
-"""Run one call to its end: exceptions become its status, and no state is left behind in the gateway."""
+"""Run one gRPC call from its start to its end. An exception becomes the call's status. A session or an answer that the
+call has opened in the gateway is closed."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,5 @@
-"""A whole session over one bidirectional call (`gateway.session.connection.Connection`)."""
+"""The gRPC method `Chat`: a whole session over one bidirectional stream, with the same messages as over a WebSocket. It
+implements `gateway.session.connection.Connection`, by which the gateway writes to any client."""
 
 import asyncio
 import secrets

@@ -1,4 +1,4 @@
-"""The gRPC server of a gateway process: its services, limits and shutdown."""
+"""The gRPC server of a gateway process: the services that it offers, its limits, and its shutdown."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -58,7 +58,8 @@ def server_bytes(message: ServerMessage) -> bytes:
 
 
 def _delta(message: ResponseDelta) -> bytes:
-    """Encode a delta with explicit field names, in a quarter of the time. Most messages are deltas."""
+    """Encode a piece of an answer's text. Its fields are assigned one by one, which takes a quarter of the time of
+    `_any`, which loops over the fields of any message; most messages are pieces of text."""
     told = v1.ServerMessage()
     delta = told.response_output_text_delta
     delta.response_id = message.response_id

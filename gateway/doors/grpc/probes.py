@@ -1,4 +1,5 @@
-"""Health and reflection services for any client. Their calls have a separate limit."""
+"""gRPC's standard services for health checks and reflection. Their calls have a separate limit, so that a full gateway
+still answers a health check."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field

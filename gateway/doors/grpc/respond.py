@@ -1,5 +1,8 @@
-"""The calls that return one answer, or the rest of one after a reconnect. Each is a short session
-(`gateway.exchange`)."""
+"""The gRPC methods `Respond` and `Resume`: the first asks a question and returns its answer, the second returns the
+rest of an answer whose client has lost its connection.
+
+Neither keeps a session open. Each call opens one through `gateway.exchange`, and closes it when the answer has ended.
+"""
 
 from dataclasses import dataclass, replace
 from functools import partial

@@ -1,5 +1,5 @@
-"""Read the bodies of OpenAI's requests. Parameters that would change the answer and are not supported are refused by
-name; all others are ignored (docs/doors.md lists them). Pure."""
+"""Decode the JSON bodies of requests to the OpenAI-compatible paths. A parameter that would change the answer but is
+not supported is refused by its name; every other unknown parameter is ignored (docs/doors.md lists both). Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

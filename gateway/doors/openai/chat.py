@@ -1,4 +1,4 @@
-"""Encode an answer as a chat completion, as a whole or in chunks. Pure."""
+"""Encode an answer in the format of OpenAI's chat completions, as one JSON body or as chunks of a stream. Pure."""
 
 from dataclasses import dataclass, field
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""The door for OpenAI's interfaces over HTTP: its paths and its errors."""
+"""The HTTP paths of OpenAI's interfaces (chat completions, responses, models), and errors in OpenAI's format."""
 
 import time
 from dataclasses import dataclass, field

@@ -1,7 +1,7 @@
-"""Name stored responses. Pure.
+"""Build and parse the ids of stored OpenAI responses. Pure.
 
-The id of a stored response is `resp_<digest>.<kind><session>.<cursor>`. The cursor is that of its beginning, so that
-any gateway finds the answer in its table, in the conversation's history, or in the log.
+An id is `resp_<digest>.<kind><session>.<cursor>`. The cursor says where the answer begins, so any gateway can find it
+again: in memory, in the conversation's history in Redis, or in the reply topic.
 """
 
 import re

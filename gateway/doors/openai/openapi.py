@@ -1,4 +1,4 @@
-"""Generate the door's OpenAPI document from the Structs that decode its bodies. Pure."""
+"""Generate the OpenAPI document of the OpenAI-compatible paths from the Structs that decode their bodies. Pure."""
 
 from typing import Any, Final, get_args
 

@@ -1,4 +1,5 @@
-"""The door's responses, common to all its interfaces."""
+"""Functions that all OpenAI interfaces share to write HTTP responses: JSON bodies, event streams and errors in OpenAI's
+format."""
 
 import secrets
 from collections.abc import Awaitable, Callable

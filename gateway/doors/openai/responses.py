@@ -1,7 +1,8 @@
-"""Encode an answer as a response, as a whole or in events. Pure.
+"""Encode an answer in the format of OpenAI's Responses interface, as one JSON body or as the events of a stream. Pure.
 
-The text is split at fixed positions, however it arrived: its first character, then a fixed number at a time. So an
-event's number identifies its text at any gateway.
+A client that lost its connection continues after the number of the last event that it received, possibly at another
+gateway. So the text is cut into events at fixed positions, however it arrived: the first character, then pieces of a
+fixed length. An event's number then means the same text at every gateway.
 """
 
 from dataclasses import dataclass, field

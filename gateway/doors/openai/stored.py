@@ -1,4 +1,5 @@
-"""Serve OpenAI's Responses (create, fetch, continue, cancel, delete) and their conversations."""
+"""OpenAI's Responses interface with stored responses: create one, read it again, continue its stream, cancel or delete
+it, and the conversations that they belong to."""
 
 import asyncio
 import math

@@ -1,8 +1,8 @@
-"""Measure a question against an entry, to decide whether the entry answers it. Pure.
+"""Compute the numbers from which the trained classifier decides whether an FAQ entry answers a question. Pure.
 
-No measure is of the question alone: near misses that people write differ in style from other questions, and such a
-measure would recognise their author. Each measure is of terms that both have, or that the question has and the entry
-lacks.
+Each number compares the two: terms that both contain, or terms of the question that the entry lacks. None describes the
+question alone. The training questions that an entry does not quite answer were written by a few people, whose style
+differs from customers'; a classifier that saw the question alone would learn to recognise those authors.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,7 @@
-"""Load and evaluate the packaged decision: one forest for each known encoder, one for questions without an embedding.
+"""Load the trained classifier that decides whether an FAQ entry answers a question, and evaluate it.
 
-`python -m ops.evaluation.decision` writes its file.
+The file has one forest of decision trees for each embedding model that the project knows, and one for shops without an
+embedding model. `python -m ops.evaluation.decision` trains them and writes the file.
 """
 
 import math

@@ -1,7 +1,9 @@
-"""Measure how closely an entry is related to a question, and find from which measure on it is quoted.
+"""Measure how closely an FAQ entry is related to a question, and determine how high this measure must be for the entry
+to be quoted.
 
-Scores of two shops cannot be compared: an FAQ of 90 entries has a word in common with nearly every question. So each
-FAQ is asked packaged questions that are off every shop's topic. What most of them reach is too little for a quote.
+The measure means something else in each shop: an FAQ of 90 entries has a word in common with nearly every question. So
+each FAQ is first searched with packaged questions that concern no shop. What most of them reach is too little for a
+quote in this FAQ.
 """
 
 import math

@@ -1,4 +1,5 @@
-"""The thresholds from which an entry answers or is quoted. Pure."""
+"""The two thresholds that decide how the best FAQ entry is used. From a certain sureness (the probability that the
+entry answers the question) it is the answer; below that, from a certain search score, it is quoted. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,8 @@
-"""Find where a sentence ends while it is still being written: pure.
+"""Find the ends of sentences in a text that is still being generated. Pure.
 
-What is decided does not depend on the pieces in which a text comes: an end counts only when what follows it shows that
-it is one (14.00, "No. 5", AX-3391-B, a link), and nothing that comes later changes it.
+A sentence end is reported only when the characters after it prove it, because a full stop may also be part of a number
+(14.00), an abbreviation ("No. 5"), a code or a link. So the result is the same however the text is cut into pieces, and
+an end that was reported is never withdrawn.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Turn HTML into the text that a browser would show, quotations as lines that begin with ">". Pure."""
+"""Convert HTML to the text that a browser would show. Quotations become lines that begin with ">". Pure."""
 
 import re
 from html import unescape

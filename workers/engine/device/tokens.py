@@ -1,9 +1,15 @@
-"""Turn a step's logits on the device into tokens on the host, copying as little as each row allows.
+"""Choose each sequence's next token from the logits of a decode step, which are in GPU memory.
 
-For every row the greedy token and the largest logit are copied, which the decoder's graph computes. If rows sample, the
-sampler's graph runs on the logits; for these rows the block sums are copied, with the candidates if they draw from a
-nucleus, or one block if they draw from all tokens, and the whole row if that does not determine its token. The result
-does not depend on which of these was used.
+A row of logits has one number per token of the vocabulary (about 600 KB for 150,000 tokens), so copying all rows to the
+host would take longer than many steps. The GPU therefore reduces each row first, and the host copies the least that
+determines the token:
+
+- a greedy row: the token with the largest logit, and that logit, which the decoder's graph computes;
+- a row that samples: sums over blocks of the vocabulary, which the sampler's graph computes, and then the largest
+  logits (top-p below 1) or one block (top-p of 1);
+- a row for which these do not determine the token because of rounding: the whole row.
+
+The chosen token is the same in all three cases.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,5 @@
-"""Decide the length of torch's slots, and how much of them a decode step reads. Pure."""
+"""Choose how many tokens a slot of the torch engine can hold, and over how many of them a decode step computes
+attention: the smallest of a few sizes that fits, so that few shapes have to be recorded. Pure."""
 
 from typing import Final
 

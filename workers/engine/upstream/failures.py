@@ -1,4 +1,5 @@
-"""Failures of an upstream, each with its remedy and what it says about the next request. Pure."""
+"""The ways in which a request to an upstream server can fail. Each has a remedy for the operator, and says whether the
+next request would fail as well. Pure."""
 
 import re
 from collections.abc import Collection, Iterator

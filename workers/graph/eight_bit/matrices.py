@@ -1,6 +1,8 @@
-"""Matrix products of a decoder in each precision. Matrices come as `[out, in]`, the way checkpoints store them.
+"""Write the matrix products of a decoder into an ONNX graph, in each precision. Matrices have the shape `[out, in]`, as
+in checkpoints.
 
-A *table* is the embedding or the output head. Tied, they are one table: its bytes are stored once and serve both.
+The embedding and the output head have one row per token; both are called tables here. In some models they are the same
+matrix ("tied"): its bytes are then stored once.
 """
 
 from dataclasses import dataclass, field

@@ -1,4 +1,5 @@
-"""8-bit weights: in blocks for ONNX Runtime's MatMulNBits and GatherBlockQuantized, by row of a grid for TensorRT."""
+"""Round a weight matrix to 8 bits: in blocks of a row, each with its scale, for ONNX Runtime's MatMulNBits and
+GatherBlockQuantized; or with one scale per row for TensorRT."""
 
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol

@@ -1,12 +1,13 @@
-"""A LoRA adapter in PEFT's files, held against a checkpoint and merged into it: `W + alpha / r * B @ A`, in float32.
+"""Read a LoRA adapter as PEFT saves it, check that it fits a checkpoint, and add it to the checkpoint's weights: `W +
+alpha / r * B @ A`, in float32.
 
     adapter/
     ├── adapter_config.json         r, lora_alpha, target_modules
     ├── adapter_model.safetensors   base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight `[r, in]`, …
-    └── manifest.json               this module's `AdapterManifest`; not there where PEFT wrote the folder
+    └── manifest.json               this module's `AdapterManifest`; missing if PEFT wrote the folder
 
-Rows of the query and key matrices are in the order of Hugging Face's checkpoints, which is a `Checkpoint`'s too, so
-one adapter fits the safetensors and the GGUF file of a model. See https://arxiv.org/abs/2106.09685.
+The rows of the query and key matrices are in the order of Hugging Face's checkpoints, which `Checkpoint` uses too, so
+one adapter fits both the safetensors and the GGUF file of a model. See https://arxiv.org/abs/2106.09685.
 """
 
 import hashlib

@@ -1,4 +1,5 @@
-"""Open and check what a model is made from: a GGUF file or a Hugging Face folder."""
+"""Open the files from which a model's folder is prepared, a GGUF file or a Hugging Face folder, and check that
+Replyline supports the model."""
 
 import hashlib
 from contextlib import suppress

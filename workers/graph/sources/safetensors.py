@@ -98,9 +98,14 @@ def _canonical(name: str) -> str:
 
 
 def tensors_of(path: Path) -> dict[str, Weight]:
-    """Every tensor of one file, mapped into memory. Raises `ModelError` where it is damaged. The header is held against
-    the file before anything is read by it: its length, and that the tensors lie side by side and fill the file, as the
-    format asks."""
+    """Return every tensor of one safetensors file by its name; the values stay on disk, mapped into memory.
+
+    The header says where each tensor lies. It is checked before a value is read: the header must fit into the file, and
+    the tensors must fill the rest of the file without a gap or an overlap, as the format demands.
+
+    Raises:
+        ModelError: the file cannot be read, or its header does not match its size.
+    """
     try:
         header, start = _header(path)
         header.pop("__metadata__", None)

@@ -1,7 +1,9 @@
-"""Account for the work that classes and tenants offer, keep waiting and get served, and price the requests to give up.
+"""Record how much machine time each class of requests (short, medium, long) and each tenant asks for and gets, and
+compute from that which waiting requests are dropped first. Pure.
 
-Two floors modify value for cost: a class keeps at least half of its share of the offered work, and a tenant's requests
-cost more while it exceeds its fair share.
+A request is normally dropped if it needs much machine time compared with the others. Two rules correct this, so that
+none is starved: a class keeps at least half of its share of the work asked for, and the requests of a tenant that
+already gets more than its fair share count as more expensive.
 """
 
 from dataclasses import dataclass, field
