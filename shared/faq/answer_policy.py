@@ -42,6 +42,7 @@ _NEAR: Final = 0.8
 # A second entry is quoted if the logit of its sureness is so little below the best one's. On the dev questions this
 # keeps 41 of 50 that help and 51 that do not, half of the best one's score 43 and 107.
 _NEAR_IN_DOUBT: Final = 1.5
+_NEAR_OF_SEVERAL: Final = 0.5
 # The search must return at least two hits, since the lead over the second one counts.
 SHOWN: Final = 2
 # Two entries fit a bare topic equally well from this share of the best score on, if that is at least `_ASK_FROM`. Of
@@ -165,19 +166,21 @@ class AnswerPolicy:
         language, kind = detect_language(question), small_talk(question)
         if kind is not None:
             return Courtesy(kind, language)
-        several = _of_each_part(parts, self.thresholds.confident)[: self.most]
-        if len(several) > 1:
-            return DirectAnswer(tuple(several), language)
-        return self._of_hits(question, hits, language, may_ask=may_ask and not parts)
+        of_each = _of_each_part(parts, self.thresholds.confident)[: self.most]
+        if len(of_each) > 1:
+            return DirectAnswer(tuple(of_each), language)
+        return self._of_hits(question, hits, language, may_ask=may_ask, several=bool(parts))
 
-    def _of_hits(self, question: str, hits: Sequence[FaqHit], language: Language, *, may_ask: bool) -> Decision:
-        """Decide how one question is answered."""
+    def _of_hits(
+        self, question: str, hits: Sequence[FaqHit], language: Language, *, may_ask: bool, several: bool
+    ) -> Decision:
+        """Decide how one question is answered, or several that do not all have a sure entry."""
         if not hits or not self._is_related(hits[0]):
             return Unknown(language, foreign=seems_foreign(question))
         if sureness_of(hits) < self.thresholds.confident or not can_answer(hits[0]):
-            if may_ask and is_topic(question) and fit_equally(hits):
+            if may_ask and not several and is_topic(question) and fit_equally(hits):
                 return Clarify(tuple(hit.entry for hit in hits[:SHOWN]), language)
-            return Quote(quoted(hits), language)
+            return Quote(quoted(hits, several=several), language)
         found = tuple(claimed(hit) for hit in near(hits, self.most))
         spoken = {language, *(entry.language for entry in found)}
         if found and (self.languages is None or spoken <= set(self.languages)):
@@ -237,8 +240,11 @@ def near(hits: Sequence[FaqHit], most: int, *, share: float = _NEAR) -> list[Faq
     return [hit for hit in hits[:most] if hit.score >= share * hits[0].score]
 
 
-def quoted(hits: Sequence[FaqHit]) -> tuple[FaqHit, ...]:
-    """Return the hits that are quoted in doubt: the best one, and a second that is about as sure."""
+def quoted(hits: Sequence[FaqHit], *, several: bool = False) -> tuple[FaqHit, ...]:
+    """Return the hits that are quoted in doubt: the best one, and a second that is about as sure. If the message asks
+    several questions, the second may be that of another one."""
+    if several:
+        return tuple(near(hits, SHOWN, share=_NEAR_OF_SEVERAL))
     return tuple(hit for hit in hits[:SHOWN] if hits[0].logit - hit.logit <= _NEAR_IN_DOUBT)
 
 

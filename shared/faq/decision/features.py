@@ -12,7 +12,7 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.facts.proper import unknown_names, words_of
+from shared.facts.proper import proper_names, unknown_names, words_of
 from shared.faq.decision.asked import asks_for, states
 from shared.faq.decision.same import Core, cores_of
 from shared.faq.entries import FaqEntry
@@ -43,8 +43,8 @@ class Read:
         states: The kinds of fact that each sentence states.
         words: All its words; a name in a question is checked against them.
         opens: Whether its answer opens with "Yes" or "No".
-        unanswered: The names that only its wordings for the search have: "any outlet in Berlin", and the answer lists
-            four other cities.
+        unanswered: If the answer lists names, those that only its wordings for the search have: "any outlet in Berlin",
+            and the answer lists four other cities.
         cores: The words that ask for something of each wording (`core_of`).
     """
 
@@ -67,7 +67,7 @@ class Read:
             tuple(map(states, parts)),
             words_of((*entry.wordings, entry.answer)),
             opening_of(entry.answer) is not None,
-            frozenset(name for also in entry.also for name in unknown_names(also, said)),
+            frozenset(name for also in entry.also for name in unknown_names(also, said) if proper_names(entry.answer)),
             frozenset[Core]().union(*(cores_of(plain_entry(wording)) for wording in entry.wordings)),
         )
 

@@ -49,8 +49,8 @@ _REPLY: Final = re.compile(
 # What depends on the "Yes" or "No" before it: a clause that opens so and is no sentence ("at checkout you can …").
 _FRAGMENT: Final = re.compile(
     r"(?:for|if|but|within|from|up to|only|as (?:long|soon|far|many|much)|unless|until|with|without|on|in|by|at|to|and"
-    r"|or|because|since|although|provided|except|not|even|then|so|new|all|both|any|every)\b"
-    r"(?![^.!?;:]*\b(?:i|you|we|they|it|there|this|that|is|are|was|were|can|may|must|need|will)\b)"
+    r"|or|because|since|although|provided|except|not|even|then|so|new)\b"
+    r"(?![^.!?;:]*\b(?:i|you|we|they|it|there|this|that|is|are|was|were|can|cannot|may|must|need|will)\b)"
     r"|(?:但|不过|如果|只要|除非|因为|虽然|直到|而且|所以)",
     re.IGNORECASE,
 )

@@ -63,6 +63,8 @@ def test_what_may_help_is_quoted_without_a_claim_or_an_apology(language: Languag
     one, as_sure, less = (FaqHit(entry("a", language), 0.38, sureness=sureness) for sureness in (0.38, 0.13, 0.11))
     assert choose(question, one, as_sure) == Quote((one, as_sure), language)
     assert choose(question, one, less) == Quote((one,), language)
+    several = AnswerPolicy(thresholds=AT).decide(question, [one, less], [[one], [less]])
+    assert several == Quote((one, less), language)
     offered = AnswerPolicy(ways_on=WaysOn(handoff=True)).reply(both).text
     assert offered.startswith(f"{quoted.text}\n\n")
     assert offers_person(offered)
@@ -126,9 +128,11 @@ def test_a_quote_keeps_the_order_of_the_entrys_sentences() -> None:
         ("Yes, if unopened.", "Yes, if unopened."),
         ("No, but for €3 more.", "No, but for €3 more."),
         ("No, within the EU only.", "No, within the EU only."),
+        ("No, for safety medicines cannot be returned.", "For safety medicines cannot be returned."),
         ("Yes, within the EU you can.", "Within the EU you can."),
         ("Yes, at checkout you can choose a day.", "At checkout you can choose a day."),
         ("Yes: leave your number.", "Leave your number."),
+        ("Yes, all 4 of our stores take it back.", "All 4 of our stores take it back."),
         ("Yes. It takes 5 days.", "It takes 5 days."),
         ("可以，但要先登录。", "可以，但要先登录。"),
         ("可以，结账时选择。", "结账时选择。"),
