@@ -199,10 +199,17 @@ class Shipped:
 
     def _earlier(self, request: ChatRequest) -> list[list[Turn]]:
         """Return the turns in a request's prompt by the clocks of their gateways, without those of questions that were
-        asked after this one's answer had ended. A gateway whose clock is ahead dates its question after them."""
+        asked after this one's answer had ended or whose turn was written after its own. A gateway whose clock is ahead
+        dates its question after them."""
         page = self._ledger.page_of(request.id)
         ended_s = page.ends[0][0] if page is not None and page.ends else float("inf")
-        return [turns for turns in self._recorded.earlier(request) if self._asked_s(turns[0]) <= ended_s]
+        earlier = [turns for turns in self._recorded.earlier(request) if self._asked_s(turns[0]) <= ended_s]
+        if self._recorded.may_lack_turns(request, earlier):  # turns may have waited to be written
+            return earlier
+        written = [turn.request_id for turn in self._recorded.kept[request.session_id]]
+        own = max((place for place, name in enumerate(written) if name == request.id), default=len(written))
+        later = {*written[own:]} - {*written[:own]}
+        return [turns for turns in earlier if turns[0].request_id not in later]
 
     def _asked_s(self, turn: Turn) -> float:
         page = self._ledger.page_of(turn.request_id)

@@ -135,23 +135,25 @@ def test_a_worker_that_ignores_open_questions_is_detected(speaker: Speaker, away
 
 
 @pytest.mark.parametrize(
-    ("ends_s", "broken"),
+    ("ends_s", "written", "broken"),
     [
-        pytest.param(0.5, set(), id="before the other was asked"),
-        pytest.param(2.0, {Breach.WRONG_TEXT}, id="after the other was asked"),
+        pytest.param(0.5, (1, 0), set(), id="before the other was asked"),
+        pytest.param(2.0, (0, 1), set(), id="before the other was written"),
+        pytest.param(2.0, (1, 0), {Breach.WRONG_TEXT}, id="after both"),
     ],
 )
 def test_a_clock_that_is_ahead_puts_no_turn_before_a_question_that_was_answered(
-    speaker: Speaker, ends_s: float, broken: set[Breach]
+    speaker: Speaker, ends_s: float, written: tuple[int, ...], broken: set[Breach]
 ) -> None:
     """The gateway of the first question dates it after the second, and the first is answered without the second."""
-    recorded, ledger = Recorded(), Ledger()
+    recorded, ledger, turns = Recorded(), Ledger(), list[Turn]()
     for number, (asked, until_s) in enumerate([(request(0, ahead_ms=5_000), ends_s), (request(1), 3.0)]):
         text = speaker.written(job := speaker.job(asked, []))
         assert text is not None
-        recorded.kept["s"].append(turn(asked, text, job.prompt.window_start))
+        turns.append(turn(asked, text, job.prompt.window_start))
         recorded.add_request(asked)
         tell(ledger, asked, text, number, ends_s=until_s)
+    recorded.kept["s"] += [turns[number] for number in written]
     found = judge(ledger, Shipped(ledger, recorded, [speaker])).broken
     assert {breach for breach, pages in found.items() if any(page is ledger.pages["e0"] for page, _ in pages)} - {
         Breach.TEXT,
