@@ -23,6 +23,7 @@ _DEMAND_SILENT_MS: Final = 5_000.0
 _WORKER_SILENT_MS: Final = 3_000.0  # as for gateways
 _GONE_MS: Final = 60_000.0  # who is silent for longer has died
 _COLD_STARTS: Final = 5
+_UNPRICED_MS: Final = 1.0
 _LONGEST_START_MS: Final = 1_800_000.0  # a worker that takes longer is not the one that was started
 
 
@@ -189,6 +190,9 @@ class Evidence:
 
     def _work_ms(self, bucket: Bucket, requests: int, work_ms: float) -> float:
         """Return the work of requests. Gateways price a request by the worker that answers it, which may be of another
-        variant; one that has never known a worker has no price."""
-        own = requests * self.service_ms.get(bucket, 0.0)
-        return own if work_ms <= 0.0 or (self.variants is not None and own > 0.0) else work_ms
+        variant; one that has never known a worker has no price. A request that nobody has a price for costs something:
+        it brings a pool of no workers its first one, which says how much."""
+        price = self.service_ms.get(bucket)
+        if price is not None and (self.variants is not None or work_ms <= 0.0):
+            return requests * price
+        return work_ms if work_ms > 0.0 else requests * _UNPRICED_MS

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ops.scaling.autoscale.evidence import Evidence, Pool
 from ops.scaling.autoscale.policy import DemandScaler, Past, Sizing
 from ops.scaling.autoscale.scaler import Seen, Wanted
-from shared.wire.scaling import ScalingRecord
+from shared.wire.scaling import BucketDemand, DemandReport, ScalingRecord
 
 SIZING = Sizing(
     carries=0.5, attainment=0.96, least=1, most=12, mean_ms=60_000.0, stabilisation_ms=300_000.0, hold_ms=3_600_000.0
@@ -240,3 +241,19 @@ def test_so_many_stand_by_beyond_what_the_work_needs(asked: list[float | None]) 
 
 def test_the_reason_says_who_stands_by() -> None:
     assert "2 to stand by" in look(scaler(standby=2), 0, 1.9).reason
+
+
+def test_a_pool_of_none_gets_a_worker_when_something_is_asked_and_none_when_all_is_calm() -> None:
+    """No worker was ever there, so nobody has a price for a question."""
+    evidence, pool = Evidence(Pool()), scaler(least=0)
+    evidence.listens_unix_ms = 0.0
+    sizes = []
+    for minute in range(12 * 60):
+        requests = 3 if minute >= 2 else 0
+        counts = {"champion": {"short": BucketDemand(requests=requests)}}
+        now = (minute + 1) * MINUTE
+        report = DemandReport(gateway_id="g", unix_ms=int(now), since_unix_ms=int(MINUTE), asked=counts)
+        evidence.hear_gateway("g", report, now)
+        sizes.append(pool.decide(evidence.seen(now, expected=None, lag=0)).workers)
+    assert sizes[:3] == [0, 0, 1]
+    assert sizes[-1] == 0
