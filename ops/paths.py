@@ -20,7 +20,7 @@ def to_read(*, file: bool = True, folder: bool = False, names: tuple[str, ...] =
     """Return a check that rejects a path that is missing, of the wrong kind or not readable. `names` are accepted in
     place of a path."""
     kind = " or ".join(["file"] * file + ["folder"] * folder)
-    wanted = ", ".join([*names, f"an existing {kind}"])
+    wanted = " or ".join(filter(None, [", ".join(names), f"an existing {kind}"]))
 
     def fault(path: Path) -> str | None:
         if str(path) in names:

@@ -66,7 +66,7 @@ def test_each_item_of_a_list_is_checked(folder: Path) -> None:
 def test_a_name_is_accepted_in_place_of_a_file_and_named_in_the_error(folder: Path) -> None:
     check = to_read(names=("cpu", "gpu"))
     assert checked(check, "gpu") == "gpu"
-    with pytest.raises(SettingsError, match="name cpu, gpu, an existing file"):
+    with pytest.raises(SettingsError, match="name cpu, gpu or an existing file"):
         checked(check, str(folder / "tpu"))
 
 
