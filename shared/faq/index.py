@@ -28,9 +28,9 @@ from shared.wire.messages import Language
 PART_SCORE: Final = 0.3
 # A message is treated as one question if one entry has at least this score for all of it.
 WHOLE_SCORE: Final = 0.7
-# A bare topic ("shipping") and a question that leans on the one before are quoted from this score on: no question that
-# is off the topic is like them.
-_TOPIC_SCORE: Final = 0.15
+# By terms alone nothing is quoted below this score. A bare topic ("shipping") and a question that leans on the one
+# before are quoted from it on: no question that is off the topic is like them.
+_LEAST_SCORE: Final = 0.15
 # A hit's sureness depends on its lead over the second.
 _LED: Final = 2
 # A score is the share + so much of the similarity. Terms lead. Not reciprocal rank fusion, for which a narrow first
@@ -133,10 +133,11 @@ class FaqIndex:
 
     def _is_related(self, hit: FaqHit, *, alone: bool, vector: NDArray[np.float32] | None) -> bool:
         """Return whether the best hit's entry is related to the question. `alone`: it can be understood by itself."""
-        if not alone:
-            return hit.score >= _TOPIC_SCORE
         least = self._least[hit.entry.language]
-        return relation_of(hit) >= least[vector is not None and True in least]
+        by_vectors = vector is not None and True in least
+        if hit.score < _LEAST_SCORE and not (alone and by_vectors):
+            return False
+        return not alone or relation_of(hit) >= least[by_vectors]
 
     def _least_relations(self, language: Language, embed: Embed | None) -> dict[bool, float]:
         """Return the relation from which a language's entries are quoted: without and, if there are any, with

@@ -43,6 +43,12 @@ def test_a_question_off_the_topic_gets_no_quote(question: str) -> None:
     assert choose_fallback(question, hits, min_score=0.1).source == "busy"
 
 
+@pytest.mark.parametrize("question", ["给我唱一首歌", "给我写一首诗"])
+def test_by_terms_alone_too_low_a_score_gets_no_quote(question: str) -> None:
+    assert 0 < INDEX.search(question, k=2)[0].score < 0.15
+    assert isinstance(decided(question), Unknown)
+
+
 def test_a_weak_score_that_is_set_decides_alone() -> None:
     assert isinstance(decided("What is the capital of France?", Thresholds(confident=0.5, weak=0.1)), Quote)
     assert isinstance(decided("Do you ship to Norway?", Thresholds(confident=1.0, weak=1.0)), Unknown)
