@@ -346,3 +346,46 @@ async def test_anothers_key_ends_no_open_answer(key: str) -> None:
         assert (reused.status_code, reused.json()["error"]["code"]) == (409, "key_reused")
         got = await answer_all(edge, first, second)  # type: ignore[arg-type]
     assert [each.status_code for each in got] == [200, 200]  # type: ignore[attr-defined]
+
+
+def _streamed(
+    edge_door: Any, path: str, body: dict[str, Any]
+) -> tuple["asyncio.Future[Any]", asyncio.Event, bytearray]:
+    """Ask in the conversation `named` over a stream; return its task, the event that breaks it, and what it brought."""
+    broken, came = asyncio.Event(), bytearray()
+    sent = [{"type": "http.request", "body": json.dumps(body | {"stream": True}).encode(), "more_body": False}]
+
+    async def receive() -> dict[str, Any]:
+        if sent:
+            return sent.pop()
+        await broken.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        came.extend(message.get("body", b""))
+
+    scope = {"type": "http", "method": "POST", "path": f"/v1{path}", "query_string": b"", "root_path": ""}
+    named = {"headers": [(b"replyline-session", b"named")], "client": ("192.0.2.1", 1), "http_version": "1.1"}
+    return asyncio.ensure_future(edge_door.app()(scope | named, receive, send)), broken, came
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "questions"),
+    [("/responses", {"model": "replyline", "input": WORDS}, 1), ("/chat/completions", completion(WORDS), 2)],
+)
+async def test_words_repeated_in_a_named_conversation_get_a_stored_answer_whose_stream_broke(
+    path: str, body: dict[str, Any], questions: int
+) -> None:
+    """A repeated chat completion is a new question: its first try is given up."""
+    edge = Edge()
+    door = door_of(edge)
+    first, broken, _ = _streamed(door, path, body)
+    await until(lambda: edge.asked)
+    broken.set()
+    await first
+    again, _, came = _streamed(door, path, body)
+    await until(lambda: len(edge.asked) == questions or b"response.created" in came)
+    assert len(edge.asked) == questions
+    again.cancel()
+    await asyncio.gather(again, return_exceptions=True)
+    await door.http.exchanges.stop()
