@@ -106,7 +106,7 @@ async def test_a_demo_that_checks_tokens_is_the_centre_of_an_edge(tmp_path: Path
     terminal = Terminal.at(tmp_path)
     secret, started = block_of("docs/security.md", "openssl").text.splitlines()
     await terminal.type(secret)
-    shown = await terminal.type(block_of("docs/edge.md", "replyline versions keygen").text)
+    shown = await terminal.type(block_of("docs/edge.md", "mkdir faq-keys").text)
     assert "180 entries, signed by key" in shown
     first, centre, beside = [block.text for block in ALL if block.page == "docs/edge.md"][-3:]
     assert "--token-file token --trusted-keys faq-keys" in first
