@@ -6,9 +6,11 @@ On the same cores a step takes twice as long while two compute. A request that a
 
 import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec.structs import replace
 
 from gateway.destination.choose import View, below, choose, destination_in
 from gateway.destination.destination import Destination, Question
@@ -37,16 +39,29 @@ _NO_RULE: Final = State()
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class LadderWorker(SimulatedWorker):
-    """A lane's worker. `learns` gets the durations of its calls."""
+    """A lane's worker. `learns` gets the durations of its calls. A request of a bucket in `longer` has so many times
+    as many tokens for it."""
 
     lane: Lane
     learns: Learns
+    longer: Mapping[Bucket, float] = field(default_factory=dict)
+
+    def seen(self, request: Request) -> Request:
+        """Return a request with the tokens that it has for this worker."""
+        times = self.longer.get(request.bucket, 1.0)
+        return replace(
+            request,
+            prompt_tokens=round(request.prompt_tokens * times),
+            output_tokens=round(request.output_tokens * times),
+        )
 
 
 @dataclass(slots=True, kw_only=True)
 class LadderSimulator:
     """`workers` from the top of the ladder down; those of one lane read a partition each, in this order. `state` has
-    the rule that names a conversation's lane. `is_shared`: all workers compute on the same cores."""
+    the rule that names a conversation's lane. `is_shared`: all workers compute on the same cores. `ended` is called
+    with each request's destination and end; a request that no workers get has that of the rule, or the champion's if it
+    was diverted."""
 
     trace: Trace
     workers: Sequence[LadderWorker]
@@ -55,6 +70,7 @@ class LadderSimulator:
     hints: bool = True
     state: State = _NO_RULE
     is_shared: bool = True
+    ended: Callable[[Destination, Ending], None] = lambda _to, _ending: None
     by_lane: Counter[str] = field(default_factory=Counter)
     asked_by_rule: Counter[str] = field(default_factory=Counter)
     _endings: list[Ending | None] = field(default_factory=list)
@@ -65,20 +81,28 @@ class LadderSimulator:
     def run(self) -> Run:
         """Run until every request has ended; `by_lane` then counts the answers in time, `asked_by_rule` the requests of
         each lane that the rule names."""
-        self._endings = [None] * len(self.trace.requests)
-        while (now_ms := self._next_ms()) is not None:
-            for worker in self.workers:
-                if worker.step is not None and worker.ends_ms <= now_ms:
-                    self._complete(worker, now_ms)
-            while self._offered < len(self.trace.requests) and self._arrival_ms() <= now_ms:
-                self._place(self._offered)
-                self._offered += 1
-            for worker in self.workers:
-                if worker.step is None:
-                    self._begin(worker, now_ms)
+        while self.advance() is not None:
+            pass
         endings = [ending for ending in self._endings if ending is not None]
         assert len(endings) == len(self.trace.requests), "a scheduler holds requests and does nothing"
         return Run(endings=endings, busy_ms=self._busy_ms, rows_histogram=self.workers[0].engine.rows_histogram)
+
+    def advance(self) -> float | None:
+        """Advance to the next arrival or end of a step; return its time, None once every request has ended."""
+        self._endings = self._endings or [None] * len(self.trace.requests)
+        now_ms = self._next_ms()
+        if now_ms is None:
+            return None
+        for worker in self.workers:
+            if worker.step is not None and worker.ends_ms <= now_ms:
+                self._complete(worker, now_ms)
+        while self._offered < len(self.trace.requests) and self._arrival_ms() <= now_ms:
+            self._place(self._offered)
+            self._offered += 1
+        for worker in self.workers:
+            if worker.step is None:
+                self._begin(worker, now_ms)
+        return now_ms
 
     def _arrival_ms(self) -> float:
         return self.trace.requests[self._offered].arrival_ms
@@ -97,13 +121,14 @@ class LadderSimulator:
         if isinstance(where, Destination):
             self._post(index, where)
         else:
-            self._endings[index] = Ending(
+            ending = Ending(
                 request=request,
                 outcome=SimulatedOutcome.FALLBACK,
                 first_token_ms=None,
                 released_ms=request.arrival_ms,
                 num_rows=0,
             )
+            self._record(index, where.wanted, ending)
 
     def _view(self, now_ms: float) -> View:
         return View(
@@ -124,7 +149,7 @@ class LadderSimulator:
         request = self.trace.requests[index]
         worker = self._of(to.lane)[to.partition or 0]
         self._sent[index] = to
-        worker.mail.append(sequence_of(index, request, deadline_of(request), hints=self.hints))
+        worker.mail.append(sequence_of(index, worker.seen(request), deadline_of(request), hints=self.hints))
 
     def _begin(self, worker: LadderWorker, now_ms: float) -> None:
         for finished in worker.take_mail(now_ms):
@@ -153,13 +178,18 @@ class LadderSimulator:
                 return
         outcome = outcome_of(sequence, finished, now_ms)
         self.by_lane[worker.lane] += outcome is SimulatedOutcome.IN_DEADLINE
-        self._endings[sequence.index] = Ending(
+        ending = Ending(
             request=sequence.request,
             outcome=outcome,
             first_token_ms=first_text_ms(sequence, finished, now_ms),
             released_ms=now_ms,
             num_rows=sequence.num_chunks + max(0, sequence.computed - sequence.request.prompt_tokens),
         )
+        self._record(sequence.index, self._sent[sequence.index], ending)
+
+    def _record(self, index: int, to: Destination, ending: Ending) -> None:
+        self._endings[index] = ending
+        self.ended(to, ending)
 
 
 def _question(index: int, request: Request) -> Question:
