@@ -21,6 +21,9 @@ class SimulateOptions(Struct, frozen=True, kw_only=True):
         typer.Option(min=0.01, max=100, help="count who loses the model at this share of the champion's capacity"),
     ] = None
     seeds: Annotated[int, typer.Option(min=1, max=1_000, help="of --load: how many, from --seed on")] = 5
+    slow: Annotated[
+        bool, typer.Option("--slow", help="roll out slower canaries at 0.3 and 0.8 of capacity, --trials of each kind")
+    ] = False
     json_path: JsonPath = None
 
 
@@ -28,6 +31,9 @@ def simulate(options: SimulateOptions) -> None:
     """Count, in virtual time, how many answers an alarm takes, and how many equal versions are rolled back."""
     if options.load is not None:
         _simulate_load(options, options.load)
+        return
+    if options.slow:
+        _simulate_slow(options)
         return
     from ops.lab.rollout.trials import table, trials
     from ops.measure.runner import write_json
@@ -48,5 +54,17 @@ def _simulate_load(options: SimulateOptions, load: float) -> None:
         loads=(load,), slots=16, seconds=60.0, costs=read_costs("cpu"), settings=settings_of("rollout")
     )
     found = trials(experiment, "poisson", SHARES, range(options.seed, options.seed + options.seeds))
+    typer.echo(table(found))
+    write_json(options.json_path, found)
+
+
+def _simulate_slow(options: SimulateOptions) -> None:
+    """Print how the rollouts of slower canaries end, and how many are promoted though they lose more questions."""
+    from ops.lab.rollout.slow import table, trials
+    from ops.measure.runner import write_json
+    from ops.traces.costs import read_costs
+
+    seeds = range(options.seed, options.seed + options.trials)
+    found = trials(read_costs("cpu"), settings_of("rollout"), seeds, Console(stderr=True))
     typer.echo(table(found))
     write_json(options.json_path, found)

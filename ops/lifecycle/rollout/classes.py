@@ -32,12 +32,15 @@ _UNCERTAIN: Final = 3
 _MOST_DIVERTED: Final = 0.1
 _LEAST_DIVERTED: Final = 5
 _DOUBTFUL: Final = 2.0
+# Questions that wait in one queue are lost together, so that their number varies by more than chance.
+_CERTAIN: Final = 3.0
 
 
 @dataclass(slots=True)
 class Class:
     """The tallies of one class, and the answers of each side. `uses` counts them too, for the most used to be kept.
-    `asked` are the questions of each side by epoch, `diverted` those that its lane had no time for."""
+    `asked` are the questions of each side by epoch, `diverted` those that its lane had no time for, `lost` these and
+    those whose answer failed or missed its deadline."""
 
     name: str
     tallies: dict[Metric, Tally]
@@ -45,11 +48,13 @@ class Class:
     uses: int = 0
     asked: Counter[tuple[Side, int]] = field(default_factory=Counter)
     diverted: Counter[tuple[Side, int]] = field(default_factory=Counter)
+    lost: Counter[tuple[Side, int]] = field(default_factory=Counter)
 
-    def count(self, side: Side, epoch: int, *, diverted: bool) -> None:
+    def count(self, side: Side, epoch: int, *, diverted: bool = False, bad: bool = False) -> None:
         """Count a question."""
         self.asked[side, epoch] += 1
         self.diverted[side, epoch] += diverted
+        self.lost[side, epoch] += diverted or bad
 
 
 @dataclass(slots=True)
@@ -128,6 +133,26 @@ class Classes:
             most = {side: max(_LEAST_DIVERTED, _MOST_DIVERTED * asked[side]) for side in sides}
             if asked.total() >= fewest and (is_more or any(diverted[side] > most[side] for side in sides)):
                 found[each.name] = {side: diverted[side] / asked[side] for side in sides if asked[side]}
+        return found
+
+    def loses_more(self, since_epoch: int) -> dict[str, dict[Side, float]]:
+        """Return the classes in which the canary may lose more questions than its control and the margin, and each
+        side's share of lost questions since an epoch.
+
+        All the traffic has to show that it loses no more. A bucket or a language is named only if the canary has lost
+        more than its control, since a rare class would take too long to show that. Tenants are left out: of many equal
+        ones some look worse at any time."""
+        fewest, found = _RARE * _since(self.whole.asked, since_epoch).total() - _UNCERTAIN, {}
+        for each in [self.whole, *self._buckets.classes.values(), *self._languages.classes.values()]:
+            asked, lost = _since(each.asked, since_epoch), _since(each.lost, since_epoch)
+            if asked.total() < fewest or not (asked["canary"] and asked["control"]):
+                continue
+            shares: dict[Side, float] = {side: lost[side] / asked[side] for side in asked}
+            variance = math.fsum(share * (1 - share) / asked[side] for side, share in shares.items())
+            more, is_whole = shares["canary"] - shares["control"], each is self.whole
+            most = more + (_CERTAIN if is_whole else _DOUBTFUL) * math.sqrt(variance)
+            if most > self._plan.margin and (more > 0 or is_whole):
+                found[each.name] = shares
         return found
 
     def lacking(self, sides: Sequence[Side], least: int) -> dict[str, int]:

@@ -165,7 +165,7 @@ class Evidence:
         answer = _Counted(side, talk, first, self._classes.find(seen), seen.unix_ms, seen.ttft_ms or 0.0)
         talk.side, talk.classes = side, answer.classes
         for each in answer.classes:
-            each.count(side, seen.epoch, diverted=False)
+            each.count(side, seen.epoch, bad=seen.failed or seen.missed)
         for metric in self._judged_by(seen):
             self._tally(answer, metric, bad=getattr(seen, metric) or (metric == "missed" and seen.failed))
         if seen.answered_by not in {"", seen.revision}:
@@ -258,6 +258,11 @@ class Evidence:
         """Return the classes whose questions a side's lane had no time for, with each side's share of such questions.
         A version is not judged by them, so it is not promoted for them."""
         return self._classes.diverted(sides, since_epoch)
+
+    def loses_more(self, since_epoch: int) -> dict[str, dict[Side, float]]:
+        """Return the classes in which the canary may lose more questions than the margin allows, with each side's share
+        of those that its lane did not answer in time."""
+        return self._classes.loses_more(since_epoch)
 
     def lacking(self, sides: Sequence[Side]) -> dict[str, int]:
         """Return the languages and tenants with fewer answers of these sides than the plan asks of a class."""

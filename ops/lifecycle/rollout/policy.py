@@ -177,11 +177,18 @@ def _onward(plan: Plan, evidence: Evidence, at: Standing, health: Health, now_un
 
 def _doubt(plan: Plan, evidence: Evidence, at: Standing) -> str | None:
     """Return why nothing is promoted: a test leans half the way to its alarm, or would give one if it had all of alpha;
-    or another lane answers questions of this step, so that the version is not judged by them."""
+    or the canary may lose more questions of this step than its control and the margin: a test that finds 30 % bad
+    answers soon says little of five percent; or another lane answers questions of this step, so that the version is
+    not judged by them."""
     alarm = -math.log(plan.alpha)
     if any(test.log_e >= alarm or test.log_weighted >= alarm / 2 for test in evidence.tests()):
         return f"in doubt: {_worst(evidence)}"
-    return _no_time(plan, evidence, at)
+    if (no_time := _no_time(plan, evidence, at)) is not None:
+        return no_time
+    for name, shares in evidence.loses_more(at.since_epoch).items() if plan.control else ():
+        lost = " and ".join(f"{share:.1%} of the {side}'s" for side, share in shares.items())
+        return f"in doubt: not answered in time{_in(name)} are {lost} questions; {plan.margin:.0%} more may pass"
+    return None
 
 
 def _no_time(plan: Plan, evidence: Evidence, at: Standing) -> str | None:
