@@ -12,6 +12,7 @@ from ops.lifecycle.rollout.classes import ALL
 from ops.lifecycle.rollout.evidence import CONTROL_BAD, Evidence
 from ops.lifecycle.rollout.plan import Plan
 from ops.lifecycle.rollout.tally import Side
+from shared.nouns import counted
 from shared.versions.state import Move, Rule, State
 from shared.wire.lanes import CHAMPION, Lane
 
@@ -136,7 +137,12 @@ def _step_back(
 
 
 def lacks_room(plan: Plan, share: float, health: Health) -> str | None:
-    """Return why a share does not fit into the slots of the canary's and of the control's workers; None if it does."""
+    """Return why a share does not fit into the slots of the canary's and of the control's workers, or these differ, so
+    that the smaller lane answers later by its size alone; None if it fits."""
+    sizes = {side: health.slots[side] for side in _sides(plan)} if health.slots else {}
+    if len(set(sizes.values())) > 1:
+        each = " and ".join(f"lane {side} has {counted(size, 'slot')}" for side, size in sizes.items())
+        return f"lanes of unequal size: {each}; start or stop workers until both have the same"
     needed = share * health.busy
     for side in _sides(plan):
         slots = health.slots[side] if health.slots else math.inf

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ops.lab.rollout.trials import Traffic, equal, row, run, worse
 from ops.lifecycle.rollout.evidence import Evidence
 from ops.lifecycle.rollout.plan import Plan, pack, steps_of, unpack
-from ops.lifecycle.rollout.policy import MOVES, Decision, Health, decide, first_state, next_state, standings
+from ops.lifecycle.rollout.policy import MOVES, Decision, Health, decide, first_state, lacks_room, next_state, standings
 from ops.lifecycle.rollout.tally import Side
 from shared.versions.state import Move, State
 from shared.wire.messages import Bucket
@@ -188,11 +188,23 @@ def test_a_rollout_that_stays_degraded_on_its_first_step_ends(is_control_bad: bo
 def test_a_promotion_needs_the_slots_and_says_the_numbers() -> None:
     rollout = Rollout(replace(PLAN, classes=("short",)))
     rollout.answer("short", 4)
-    tight = Health(slots={"canary": 8, "control": 1}, busy=9)
+    tight = Health(slots={"canary": 1, "control": 1}, busy=9)
     decision = rollout.step(health=tight)
     assert decision.kind == "hold"
-    assert "10% of 9 requests at once need 0.9 of lane control's 1 slots" in decision.reason
+    assert "10% of 9 requests at once need 0.9 of lane canary's 1 slots" in decision.reason
     assert rollout.step(health=dataclasses.replace(tight, busy=8)).kind == "promote"
+
+
+@pytest.mark.parametrize(("canary", "control"), [(8, 16), (16, 8)])
+def test_lanes_of_unequal_size_get_no_share_and_the_line_says_their_sizes(canary: int, control: int) -> None:
+    """At the start too: the smaller lane answers later, so two equal versions would differ."""
+    rollout = Rollout(replace(PLAN, classes=("short",)))
+    rollout.answer("short", 4)
+    unequal = Health(slots={"canary": canary, "control": control}, busy=1)
+    decision = rollout.step(health=unequal)
+    assert (decision.kind, decision.reason) == ("hold", lacks_room(PLAN, PLAN.steps[0], unequal))
+    assert f"lane canary has {canary} slots and lane control has {control} slots" in decision.reason
+    assert lacks_room(replace(PLAN, control=False), PLAN.steps[0], unequal) is None
 
 
 @pytest.mark.parametrize("health", [Health(), Health(degraded=["lag"]), Health(unknown=["no gateway reports"])])
