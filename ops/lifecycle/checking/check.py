@@ -62,7 +62,8 @@ def verdict_of(checked: Checked, judged: Sequence[Judged], registry: Registry, l
     digest = hashlib.sha256(json.encode([one.question for one in judged])).hexdigest()
     failures = below_floor(outcomes, least_right)
     if len(judged) < LEAST_QUESTIONS and checked.whole:
-        failures.append(f"{counted(len(judged), 'question')} say little; name a set of at least {LEAST_QUESTIONS}")
+        few = counted(len(judged), "question")
+        failures.append(f"{few} cannot show a loss of five points; name a set of at least {LEAST_QUESTIONS}")
     champion = registry.state.aliases.get(CHAMPION, checked.revision)
     theirs = registry.checks.get(champion)
     if champion != checked.revision and theirs is not None and theirs.questions_sha256 == digest:

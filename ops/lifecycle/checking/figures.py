@@ -5,7 +5,8 @@ Each share comes with the number of questions behind it, as `en_right` with `en_
 same questions, so the comparison is paired: only questions that one of them alone answered well count (McNemar's test).
 A drop is a failure if it is more than five points and its probability by chance is at most 1 in 20, by the mid-p value.
 The exact p-value would accept a loss of 4 of 20 questions (Fagerland, Lydersen and Laake, "The McNemar test for binary
-matched-pairs data", 2013).
+matched-pairs data", 2013). The fewest lost questions that are no chance are 4, which are five points of 80: a smaller
+figure hides a larger loss. Therefore all questions are compared together too.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,9 +16,10 @@ from typing import Final
 from ops.evaluation.judging.questions import Question
 from ops.evaluation.judging.result import Judged
 
-LEAST_QUESTIONS: Final = 20
 _LEAST_DROP: Final = 0.05
 _CHANCE: Final = 0.05
+# Of so many each loss of more than five points is at least four questions, which are not lost by chance.
+LEAST_QUESTIONS: Final = 60
 _GOOD: Final = "1"
 _LEFT_OUT: Final = "-"
 
@@ -30,6 +32,7 @@ _RIGHT: Final[Mapping[str, Callable[[Question], bool]]] = {
 # Of answers that the model wrote, those whose figures nothing bears out: less is better.
 _INVENTED: Final = "invented_by_model"
 _FLOORED: Final = ("en_right", "zh_right")
+_ALL: Final = "right"
 
 
 def outcomes_of(judged: Sequence[Judged]) -> dict[str, str]:
@@ -58,7 +61,7 @@ def below_floor(outcomes: Mapping[str, str], least_right: float) -> list[str]:
     """Return a line for each figure in which the version is below the floor. The figures are each language's, and the
     total."""
     answered = {name: outcomes[name] for name in _FLOORED if name in outcomes}
-    answered["right"] = "".join(outcomes.get(name, "") for name in _RIGHT)
+    answered[_ALL] = _of_all(outcomes)
     return [
         f"{name} is {digits.count(_GOOD) / len(digits):.3f}, at least {least_right:g} is needed"
         for name, digits in answered.items()
@@ -67,13 +70,23 @@ def below_floor(outcomes: Mapping[str, str], least_right: float) -> list[str]:
 
 
 def worse(ours: Mapping[str, str], champions: Mapping[str, str]) -> list[str]:
-    """Return in which figures a version is worse than the champion, which was asked the same questions, a line each."""
+    """Return in which figures a version is worse than the champion, which was asked the same questions, a line each: of
+    all questions together, if no figure alone says so."""
     shares, theirs = shares_of(ours), shares_of(champions)
-    return [
+    found = [
         f"{name} is {shares[name]:.3f}, the champion's {theirs[name]:.3f}"
         for name in ours
         if name in champions and _worse(ours[name], champions[name])
     ]
+    whole, champions_whole = _of_all(ours), _of_all(champions)
+    if found or len(whole) != len(champions_whole) or not _worse(whole, champions_whole):
+        return found
+    right, champions_right = (digits.count(_GOOD) / len(digits) for digits in (whole, champions_whole))
+    return [f"{_ALL} is {right:.3f}, the champion's {champions_right:.3f}"]
+
+
+def _of_all(outcomes: Mapping[str, str]) -> str:
+    return "".join(outcomes.get(name, "") for name in _RIGHT)
 
 
 def _worse(ours: str, champions: str) -> bool:

@@ -24,7 +24,7 @@ from tests.support.builders.versions import write_folder
 
 QUESTIONS = "".join(
     f'{{"id": "greets-{number}", "language": "en", "kind": "small_talk", "split": "dev", "question": "hello!"}}\n'
-    for number in range(20)
+    for number in range(60)
 )
 
 

@@ -75,23 +75,23 @@ def registry_of(champions: Checked | None) -> Registry:
 
 
 def test_a_version_is_compared_with_a_champion_that_was_asked_the_same_and_with_no_other() -> None:
-    by_the_same = judged_by(Registry(), A, "1" * 24)
-    assert (by_the_same.failures, by_the_same.size) == ((), 24)
+    by_the_same = judged_by(Registry(), A, "1" * 60)
+    assert (by_the_same.failures, by_the_same.size) == ((), 60)
     registry = registry_of(by_the_same)
-    assert judged_by(registry, B, "1" * 19 + "0" * 5).failures == ("en_right is 0.792, the champion's 1.000",)
-    assert judged_by(registry, B, "1" * 24).failures == ()
-    assert judged_by(registry, A, "1" * 20 + "0" * 4).failures == ()
+    assert judged_by(registry, B, "1" * 55 + "0" * 5).failures == ("en_right is 0.917, the champion's 1.000",)
+    assert judged_by(registry, B, "1" * 60).failures == ()
+    assert judged_by(registry, A, "1" * 50 + "0" * 10).failures == ()
     other = f"first run: replyline versions check {A.id}"
     for champions in (by_the_same, None, Checked(revision=A.id, author="ann", unix_ms=1, numbers={"en_right": 0.9})):
-        [failure] = judged_by(registry_of(champions), B, "1" * 25).failures
+        [failure] = judged_by(registry_of(champions), B, "1" * 61).failures
         assert other in failure
-        assert judged_by(registry_of(champions), B, "1" * 25, whole=False).failures == ()
+        assert judged_by(registry_of(champions), B, "1" * 61, whole=False).failures == ()
 
 
 def test_a_set_of_few_questions_opens_no_gate() -> None:
-    [failure] = judged_by(Registry(), B, "1" * 19).failures
-    assert "19 questions say little" in failure
-    assert judged_by(Registry(), B, "1" * 19, whole=False).failures == ()
+    [failure] = judged_by(Registry(), B, "1" * 59).failures
+    assert "59 questions cannot show a loss of five points; name a set of at least 60" in failure
+    assert judged_by(Registry(), B, "1" * 59, whole=False).failures == ()
 
 
 @pytest.mark.parametrize(

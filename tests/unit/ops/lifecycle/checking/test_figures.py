@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.lifecycle.checking.figures import below_floor, shares_of, worse
+from ops.lifecycle.checking.figures import LEAST_QUESTIONS, below_floor, shares_of, worse
 
 FIGURES = ("en_right", "zh_right", "unanswerable_right", "small_talk_right", "invented_by_model")
 DIGITS = st.sampled_from("01-")
@@ -39,6 +39,19 @@ def test_a_version_fails_by_the_questions_that_it_alone_answers_badly(
     ours, champions = f"{same}{answered(won, lost)}", f"{same}{'0' * won}{'1' * lost}"
     found = worse({figure: ours}, {figure: champions})
     assert [line.split(" is ")[0] for line in found] == ([figure] if fails else [])
+
+
+@pytest.mark.parametrize("n", [LEAST_QUESTIONS, 61, 79, 80, 99, 120])
+def test_the_smallest_set_shows_a_loss_of_more_than_five_points_in_all_figures_together(n: int) -> None:
+    """Spread over four figures, of which none alone shows it."""
+    lost = n // 20 + 1
+    ours, champions = dict[str, str](), dict[str, str]()
+    for number, figure in enumerate(FIGURES[:4]):
+        size = n // 4 + (number < n % 4)
+        bad = lost // 4 + (number < lost % 4)
+        ours[figure], champions[figure] = answered(size - bad, bad), answered(size, 0)
+    assert worse(ours, champions) == [f"right is {1 - lost / n:.3f}, the champion's 1.000"]
+    assert worse(champions, ours) == []
 
 
 def test_more_invention_is_worse_and_what_the_model_did_not_write_is_left_out() -> None:
