@@ -42,8 +42,8 @@ _MEASURED: Final = 5
 
 
 class SlowCanary(Struct, frozen=True, kw_only=True):
-    """A canary's step takes `slower` times as long, or it needs so many times as many tokens for questions of the one
-    bucket `only`. At the last step canary and control are asked `load` of what the control can serve."""
+    """A canary whose steps take `slower` times as long, or that needs `slower` times the tokens in bucket `only`. At
+    the last step canary and control are asked `load` of what the control can serve."""
 
     slower: float
     load: float

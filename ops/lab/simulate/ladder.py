@@ -39,8 +39,8 @@ _NO_RULE: Final = State()
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class LadderWorker(SimulatedWorker):
-    """A lane's worker. `learns` gets the durations of its calls. A request of a bucket in `longer` has so many times
-    as many tokens for it."""
+    """A lane's worker. `learns` gets the durations of its calls. A request of a bucket in `longer` has this many
+    times the tokens for it."""
 
     lane: Lane
     learns: Learns

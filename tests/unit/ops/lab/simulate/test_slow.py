@@ -1,4 +1,4 @@
-"""A canary that is slower than its control is not promoted where it loses more questions, whoever answers these."""
+"""A canary that is slower than its control is not promoted if it loses more questions, also if others answer them."""
 
 import pytest
 
