@@ -83,24 +83,6 @@ SHOPS = {
     "dark": Shop(options={"color_scheme": "dark"}),
     "forced-colors": Shop(options={"color_scheme": "dark", "forced_colors": "active"}),
     "old-browser": Shop(script=OLD_BROWSER),
-    "transformed": Shop(style="body { transform: translateZ(0); min-height: 300vh }"),
-    "filtered": Shop(style="body { filter: contrast(1); min-height: 300vh }"),
-    "contained": Shop(style="body { contain: layout paint; min-height: 300vh }"),
-    "transformed-root": Shop(style="html { transform: translateZ(0); min-height: 300vh; will-change: transform }"),
     "vertical": Shop(style="html { writing-mode: vertical-rl }"),
-    "transitions": Shop(style="* { transition: all 9s !important; scroll-behavior: smooth !important }"),
-    "hidden-until-defined": Shop(style="replyline-chat { display: none !important } *:not(h1) { opacity: 0.2 }"),
-    "broken-observer": Shop(
-        script="window.ResizeObserver = class { constructor() { throw new TypeError('not today') } };"
-        "window.matchMedia = () => null; window.IntersectionObserver = null;"
-    ),
-    "old-library": Shop(
-        script="Array.prototype.toJSON = function () { return '[' + this.join() + ']' };"
-        "String.prototype.toJSON = function () { return '!' + this };"
-        "Object.prototype.extend = function () {}; Array.prototype.each = function () {};"
-        "Array.from = (all) => Array.prototype.slice.call(all);"
-        "Element.prototype.remove = function () { this.parentNode && this.parentNode.removeChild(this) };"
-    ),
-    "frozen-clock": Shop(script="Date.now = () => 0; performance.now = () => 0;"),
     "flex": Shop(style="body { display: flex; gap: 200px; height: 100vh; overflow: hidden } body > * { flex: 1 }"),
 }
