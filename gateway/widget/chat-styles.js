@@ -209,7 +209,10 @@ slot {
 
 /* The button in the corner */
 .launcher, .closer { display: none; }
-:host([floating]) { position: fixed; height: auto; }
+:host([floating]) {
+  position: fixed; inset: auto; width: auto; height: auto; margin: 0; border: 0; padding: 0; overflow: visible;
+  background: none; color: inherit;
+}
 :host([floating]) :is(.panel, .launcher) {
   position: fixed; z-index: 2147483000;
   inset: auto max(20px, env(safe-area-inset-right)) max(20px, env(safe-area-inset-bottom)) auto;

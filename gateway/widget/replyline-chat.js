@@ -105,6 +105,7 @@ export class ReplylineChat extends HTMLElement {
     if (this.hasAttribute("data-auto") && ReplylineChat.#auto !== this) return super.remove();
     if (this.#panel && this.#isDeaf()) return this.#renew();
     this.#removed = false;
+    if (this.hasAttribute("floating")) this.#rise();
     if (!this.#panel) {
       this.#panel = this.#createPanel();
       const isOpen = this.#storage.get(this.#openKey);
@@ -164,6 +165,16 @@ export class ReplylineChat extends HTMLElement {
       this.#returnedAt = performance.now();
       document.body.append(this);
     }
+  }
+
+  /**
+   * Enter the top layer, where the corner is that of the window. Elsewhere a `transform`, `filter` or `contain` of the
+   * page around would make it the page's, which scrolls away. Browsers from before 2024 have no such layer.
+   */
+  #rise() {
+    if (!this.showPopover) return;
+    this.popover = "manual";
+    if (!this.matches(":popover-open")) this.showPopover();
   }
 
   /** Return whether `document.open()` has erased the event listeners in here, as in all of the page. */

@@ -84,5 +84,9 @@ SHOPS = {
     "forced-colors": Shop(options={"color_scheme": "dark", "forced_colors": "active"}),
     "old-browser": Shop(script=OLD_BROWSER),
     "vertical": Shop(style="html { writing-mode: vertical-rl }"),
+    "moved": Shop(style="body { transform: translateX(0); height: 4000px }"),
+    "moved-page": Shop(style="html { filter: grayscale(0.1); will-change: transform } body { height: 4000px }"),
+    "contained": Shop(style="body { contain: paint; height: 4000px }"),
+    "own-popovers": Shop(style="[popover] { inset: 0; margin: auto; padding: 40px; background: red }"),
     "flex": Shop(style="body { display: flex; gap: 200px; height: 100vh; overflow: hidden } body > * { flex: 1 }"),
 }
