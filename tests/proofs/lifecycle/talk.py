@@ -20,6 +20,7 @@ from shared.wire.outcome import Response
 from shared.wire.session_key import SessionKey
 from tests.chaos.actors.load import Load
 from tests.chaos.faults.schedule import Fault, Kind
+from tests.chaos.ledger.recorded import Recorded, read_recorded
 from tests.chaos.ledger.requests import Ledger, Page, Question
 from tests.chaos.ledger.verdict import Rights, Verdict, judge
 from tests.proofs.lifecycle.models import HISTORY_TURNS, Speaker, question_of
@@ -118,7 +119,8 @@ class Talk:
         """Compare every answer with what its revision says by itself, after the turns that the history has."""
         sessions = {page.question.session for page in self.ledger.pages.values()}
         turns = {session: await self.setting.system.turns(session) for session in sessions}
-        rights = OwnTokens(self.setting.speakers, turns, self.ledger)
+        recorded = await read_recorded(self.setting.system.kafka_settings, turns, away=())
+        rights = OwnTokens(self.setting.speakers, recorded, self.ledger)
         verdict = await asyncio.to_thread(judge, self.ledger, rights)
         return Judged(verdict, self.answered(), rights.unknown)
 
@@ -151,9 +153,9 @@ class OwnTokens:
     """The right texts of a question: what the answer's revision says by itself of the same history, and the
     fallback's. What was shown before a restart may be another revision's."""
 
-    def __init__(self, speakers: dict[str, Speaker], turns: dict[str, list[Turn]], ledger: Ledger) -> None:
+    def __init__(self, speakers: dict[str, Speaker], recorded: Recorded, ledger: Ledger) -> None:
         self._speakers = speakers
-        self._turns = turns
+        self._recorded = recorded
         self._ledger = ledger
         self._faq = FaqIndex.load()
         self.unknown = 0
@@ -171,14 +173,10 @@ class OwnTokens:
         return Rights(said.pop(revision, ""), fallback, tuple(said.values()))
 
     def _before(self, page: Page) -> Sequence[Turn]:
-        """Return the turns in the question's prompt."""
-        turns = self._turns[page.question.session]
-        at = next((at for at, turn in enumerate(turns) if turn.request_id == page.response_id), None)
-        if at is None:
-            asked = [other for other in self._ledger.pages.values() if other.question.session == page.question.session]
-            sooner = {other.response_id for other in asked if other.asked_s < page.asked_s}
-            return [turn for turn in turns if turn.request_id in sooner][-HISTORY_TURNS:]
-        return turns[max(0, at - HISTORY_TURNS) : at]
+        """Return the turns in the question's prompt: what had ended when it was asked, by its record."""
+        requests = self._recorded.requests.get(page.response_id or "", ())
+        earlier = self._recorded.earlier(requests[0]) if requests else []
+        return [turns[0] for turns in earlier][-HISTORY_TURNS:]
 
 
 def p99_ms(answers: Sequence[Answered]) -> float:
