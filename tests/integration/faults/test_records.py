@@ -285,7 +285,6 @@ def now_ms() -> int:
 
 
 PAST: dict[str, Callable[[int], dict[str, int]]] = {
-    "zero": lambda _: {"deadline_unix_ms": 0},
     "a duration where a time belongs": lambda _: {"deadline_unix_ms": 15_000},
     "a deadline": lambda now: {"deadline_unix_ms": now - 5 * MINUTE_MS},
     "a first token's deadline": lambda now: {"first_token_unix_ms": now - 5 * MINUTE_MS},
