@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
+# Of the make that may run these tests: it would print its folder, and pass its options on.
+_OF_MAKE = {"MAKELEVEL", "MAKEFLAGS", "MFLAGS", "PORT", "REPLYLINE_GATEWAY__PORT"}
 
 
 def make(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
     """Run `make`; a target's commands are only printed."""
-    known = {name: value for name, value in os.environ.items() if name not in {"PORT", "REPLYLINE_GATEWAY__PORT"}}
+    known = {name: value for name, value in os.environ.items() if name not in _OF_MAKE}
     return subprocess.run(
         ["make", "--dry-run", *words], cwd=ROOT, env=known | env, capture_output=True, text=True, check=False
     )
