@@ -130,6 +130,7 @@ class GrpcDoor:
         await self._probes.servicer.enter_graceful_shutdown()
         self._chatting.announce_shutdown()
         self._stopping = asyncio.create_task(self._server.stop(self.settings.drain_s))
+        await asyncio.sleep(0)  # lets it begin: the next call is UNAVAILABLE, which clients try elsewhere
 
     async def close(self) -> None:
         """End every call after its last messages."""
