@@ -189,9 +189,12 @@ class Evidence:
                 self.service_ms[bucket] = fmean(each)
 
     def _work_ms(self, bucket: Bucket, requests: int, work_ms: float) -> float:
-        """Return the work of requests. Gateways price a request by the worker that answers it, which may be of another
-        variant; one that has never known a worker has no price. A request that nobody has a price for costs something:
-        it brings a pool of no workers its first one, which says how much."""
+        """Return the machine time of requests, in ms.
+
+        `work_ms` is a gateway's figure: that of the worker that answers, perhaps of another variant; 0 before the
+        gateway has seen a worker. A request without a known price counts as `_UNPRICED_MS`, so that an empty pool gets
+        its first worker, which reports the price.
+        """
         price = self.service_ms.get(bucket)
         if price is not None and (self.variants is not None or work_ms <= 0.0):
             return requests * price

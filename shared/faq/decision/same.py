@@ -32,8 +32,8 @@ _LEAST_HAN: Final = 3
 
 
 def core_of(text: str) -> Core:
-    """Return the words of a text, in plain characters, but for those that ask for nothing; with `_DENIES` if it denies.
-    Empty if too few are left to tell what it asks."""
+    """Return the words of a text that say what it asks, in plain characters, and `_DENIES` if it denies. Empty if too
+    few are left to know the question by."""
     words = _WORD.findall(_HAN_LIGHT.sub("", fold(text)))
     core = {word.removesuffix("'s").removesuffix("s") for word in words if word not in _LIGHT}
     if len(core) < _LEAST_WORDS and sum(len(word) for word in core if not word.isascii()) < _LEAST_HAN:
