@@ -13,7 +13,7 @@ A conversation's answers depend on each other, so that one unlucky customer coul
 in a metric up to its first bad answer and no further, and answers are paired with answers of conversations that have
 got as far. A conversation that has come from another lane begins with a cold cache: its first answer is not counted.
 Answers of one side that end together, as in a worker's crash, depend on each other too: they are judged as one
-(`Tally.add`).
+(`Tally.add`). So do answers that waited in one queue: of equal versions one has the longer queue for a while.
 
 A canary that has lost 25 customers of a class beyond its control's and the margin is rolled back without a test. This
 hard stop is outside of the bound of alpha: it adds false rollbacks, about 0.05 % for a class that loses thousands of

@@ -21,6 +21,8 @@ WAITING: Final = 2
 # A crash ends all running answers of its side within a second, one after another at short gaps.
 _ONE_CAUSE_MS: Final = 1_000
 _CRASH_GAP_MS: Final = 300
+# Answers of one side that end within this time waited in the same queue: one of them says how long it was.
+_ONE_QUEUE_MS: Final = 10_000
 # Customers that a class may lose beyond the control's, and the standard deviations that they must lie beyond chance.
 _MOST_LOST: Final = 25
 _CERTAIN: Final = 4.25
@@ -32,8 +34,8 @@ _CACHED: Final = 1_024
 class Tally:
     """One metric of the class `of`, which has a share of alpha: how many answers of each side count, how many of them
     are bad, and of the pairs how many differ. `waiting`, for first and for later answers of conversations, are outcomes
-    of one side without a partner. `causes` has the times of the first and the last bad answer of each side's
-    latest cause, in Unix ms; `lost` counts the causes."""
+    of one side without a partner. `causes` has the times of the first and the last answer of each side's latest
+    cause, in Unix ms (`_has_known_cause`); `lost` counts the causes of bad answers."""
 
     plan: Plan
     of: str
@@ -45,7 +47,7 @@ class Tally:
     worse: int = 0
     same: int = 0
     better: int = 0
-    causes: dict[Side, tuple[int, int]] = field(default_factory=dict)
+    causes: dict[tuple[Side, bool], tuple[int, int]] = field(default_factory=dict)
     lost: Counter[Side] = field(default_factory=Counter)
     waiting: dict[bool, deque[tuple[Side, bool]]] = field(
         default_factory=lambda: {first: deque(maxlen=WAITING) for first in (True, False)}
@@ -64,7 +66,7 @@ class Tally:
         until the cause is over no answer of that side is judged, good or bad, as this would change their shares."""
         self.answers[side] += 1
         self.bad[side] += bad
-        if self._has_known_cause(side, bad=bad, unix_ms=unix_ms):
+        if self._has_known_cause(side, first=first, bad=bad, unix_ms=unix_ms):
             return False
         self.lost[side] += bad
         if not self.plan.control:
@@ -82,12 +84,18 @@ class Tally:
         self.detector.add(canary_bad=canary, control_bad=control)
         return canary and not control
 
-    def _has_known_cause(self, side: Side, *, bad: bool, unix_ms: int) -> bool:
-        """Return whether an answer belongs to the cause of its side's last bad answer and is not judged."""
-        began, last = self.causes.get(side, (0, 0))
-        is_same = abs(unix_ms - began) < _ONE_CAUSE_MS and abs(unix_ms - last) < _CRASH_GAP_MS
-        if bad:
-            self.causes[side] = (began if is_same else unix_ms), unix_ms
+    def _has_known_cause(self, side: Side, *, first: bool, bad: bool, unix_ms: int) -> bool:
+        """Return whether an answer belongs to the cause of its side's last bad answer and is not judged. How slow an
+        answer is depends on the queue that it waited in: of those within `_ONE_QUEUE_MS` only the first is judged."""
+        of_queue = self.metric == "slow"
+        key = side, of_queue and first
+        began, last = self.causes.get(key, (0, 0))
+        if of_queue:
+            is_same = abs(unix_ms - began) < _ONE_QUEUE_MS
+        else:
+            is_same = abs(unix_ms - began) < _ONE_CAUSE_MS and abs(unix_ms - last) < _CRASH_GAP_MS
+        if bad or of_queue:
+            self.causes[key] = (began if is_same else unix_ms), unix_ms
         return is_same
 
     @property

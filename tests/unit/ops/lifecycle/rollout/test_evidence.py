@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from ops.lifecycle.rollout.evidence import Evidence
 from ops.lifecycle.rollout.plan import Plan
 from ops.lifecycle.rollout.tally import Side, Tally
+from shared.wire.messages import Bucket
 from shared.wire.reports import Observation
 
 PLAN = Plan(version="aaaaaaaaaaaa", champion="bbbbbbbbbbbb", steps=(0.1,), warmup=0, epoch=1)
@@ -76,6 +77,18 @@ def test_a_slow_version_is_found_by_first_texts_of_new_conversations(moved: bool
     """Where customers ask one question each there are no others."""
     pairs = [[seen(2 * n, moved=moved, ttft_ms=900.0), seen(2 * n + 1, "control", moved=moved)] for n in range(60)]
     assert evidence_of(*(each for pair in pairs for each in pair)).alarm == (moved is False)
+
+
+@pytest.mark.parametrize(("for_s", "alarm"), [(9, False), (90, True)], ids=["one busy period", "slow for long"])
+@pytest.mark.parametrize("bucket", ["short", "long"])
+def test_answers_that_waited_in_one_queue_are_slow_once(bucket: Bucket, for_s: int, alarm: bool) -> None:
+    """By chance one of two equal lanes is busy while the other is not."""
+    evidence = evidence_of(*(each for number in range(30) for each in both(number)))
+    for number in range(60, 60 + 8 * for_s, 2):
+        common: dict[str, object] = {"unix_ms": 60_000 + 125 * number, "bucket": bucket}
+        evidence.add(seen(number, ttft_ms=900.0, **common))
+        evidence.add(seen(number + 1, "control", **common))
+    assert evidence.alarm == alarm
 
 
 def test_what_is_bad_on_both_sides_is_no_evidence() -> None:
