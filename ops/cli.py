@@ -118,7 +118,7 @@ def ask(
 ) -> None:
     """Ask one question and print the answer as it streams."""
     if not question.strip():
-        raise typer.BadParameter("it is blank; write the question in quotation marks", param_hint="QUESTION")
+        raise typer.BadParameter("QUESTION is blank; write the question in quotation marks")
     from ops.client.chat import ask_once
     from shared.client.open_messages import new_event_id
     from shared.wire.messages import ResponseCreate

@@ -4,11 +4,12 @@ import inspect
 import re
 import shlex
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Final, get_type_hints
+from types import NoneType
+from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 import typer
@@ -202,16 +203,55 @@ def _say(error: Any) -> int:
     return fail(f"{message}; see: {error.ctx.command_path} --help", BAD_INPUT_STATUS)
 
 
+def kind_of(parameter: Any) -> Any:
+    """Return the type of a parameter's value, or of a list's items; None if Typer is too old to say."""
+    kind = getattr(getattr(parameter, "type_descriptor", None), "annotation", None)
+    while get_args(kind) and get_origin(kind) is not Literal:
+        kind = next(each for each in get_args(kind) if each is not NoneType)
+    return kind
+
+
+def one_of(names: Iterable[str]) -> str:
+    """Return the remedy for a value that is none of these names."""
+    *most, last = names
+    return f"write {', '.join(most)} or {last}" if most else f"write {last}"
+
+
 def _message(error: Any) -> str:
     if (negative := _negative(error)) is not None:
         return negative
+    parameter = getattr(error, "param", None)
     cause = error.__cause__ or error.__context__
-    if isinstance(cause, ValidationError) and error.param is not None:  # its text omits the value
+    if isinstance(cause, ValidationError) and parameter is not None:  # its text omits the value
         item = cause.errors(include_url=False)[0]
-        wrong = item["msg"].removeprefix("Value error, ").rstrip(".")
-        name = error.param.opts[0] if error.param.param_type_name == "option" else error.param.name.upper()
-        return f"{name} {item['input']}: {wrong[:1].lower()}{wrong[1:]}"
+        remedy = _remedy(parameter) or item["msg"]
+        return f"{_label(parameter)} {item['input']}: {remedy}"
+    if isinstance(error, typer.BadParameter) and parameter is None:
+        return str(error.message)
     return " ".join(error.format_message().split()).rstrip(".?")
+
+
+def _label(parameter: Any) -> str:
+    return str(parameter.opts[0] if parameter.param_type_name == "option" else parameter.name.upper())
+
+
+def _remedy(parameter: Any) -> str | None:
+    """Return what to write for a parameter with choices or of numbers; None for any other."""
+    kind = kind_of(parameter)
+    if get_origin(kind) is Literal:
+        return one_of(get_args(kind))
+    if kind not in {int, float}:
+        return None
+    number = "a whole number" if kind is int else "a number"
+    least, most = (None if bound is None else _plain(bound) for bound in (parameter.min, parameter.max))
+    if least is not None and most is not None:
+        return f"write {number} from {least} to {most}"
+    return f"write {number}" + (f" of at least {least}" if least else f" of at most {most}" if most else "")
+
+
+def _plain(number: float) -> str:
+    """Return a number without an exponent."""
+    return str(number) if isinstance(number, int) else f"{number:.9f}".rstrip("0").rstrip(".")
 
 
 def _negative(error: Any) -> str | None:
@@ -222,7 +262,4 @@ def _negative(error: Any) -> str | None:
     arguments = [each for each in error.ctx.command.params if each.param_type_name == "argument"] if error.ctx else []
     if not option or word is None or not arguments:
         return None
-    least = arguments[0].min
-    return (
-        f"{arguments[0].name.upper()} {word}: must {'not be negative' if least is None else f'be at least {least:g}'}"
-    )
+    return f"{_label(arguments[0])} {word}: {_remedy(arguments[0]) or 'must not be negative'}"

@@ -97,7 +97,6 @@ def languages_of(option: str | None) -> tuple[Language, ...] | None:
         return None
     wanted = [part.strip() for part in option.split(",")]
     found = tuple(language for language in LANGUAGES if language in wanted)
-    unknown = sorted(set(wanted) - set(found))
-    if unknown or not found:
-        raise SettingsError(f"--languages {option}: {unknown[0]!r} is not one of {', '.join(LANGUAGES)}")
+    if set(wanted) != set(found):
+        raise SettingsError(f"--languages {option}: write some of {','.join(LANGUAGES)}")
     return found

@@ -142,5 +142,5 @@ async def _put_back(
 def _place(number: str) -> tuple[int, int]:
     place = parse_number(number)
     if place is None:
-        raise typer.BadParameter(f"{number!r} is not the number of a dead letter: write 17, or 2/17 for partition 2")
+        raise typer.BadParameter(f"{number}: is not the number of a dead letter; write 17, or 2/17 for partition 2")
     return place

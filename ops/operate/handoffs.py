@@ -69,7 +69,7 @@ def resolve(
 ) -> None:
     """Mark hand-offs as resolved: the customer may ask for a person again."""
     if not all(map(_stem, names)):
-        raise typer.BadParameter("an empty ID names every hand-off: write one as `handoffs list` shows it")
+        raise typer.BadParameter("NAMES has a blank one; write each as `replyline handoffs list` shows it")
     raise typer.Exit(asyncio.run(_resolve(settings_of("handoffs"), names)))
 
 

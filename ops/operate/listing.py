@@ -16,7 +16,7 @@ def duration_ms(since: str) -> int:
     """Return the duration in `--since`. Raises `typer.BadParameter`."""
     duration = parse_duration_ms(since)
     if duration is None:
-        raise typer.BadParameter(f"--since {since!r}: write 30s, 15m, 2h or 7d")
+        raise typer.BadParameter(f"--since {since}: write 30s, 15m, 2h or 7d")
     return duration
 
 

@@ -13,9 +13,19 @@ from ops.paths import FILE_TO_WRITE, PATH_TO_READ
 from shared.errors import SettingsError
 from tests.bench.cell import Bench
 
+
+def _peer(peer: str | None) -> str | None:
+    if peer is not None:
+        from tests.bench.llama_client import check_peer
+
+        check_peer(peer)
+    return peer
+
+
 Rounds = Annotated[int, typer.Option(min=1, help="of all cells in turn: medians count")]
 Peer = Annotated[
-    str | None, typer.Option(metavar="URL", help="a llama-server, asked in the same rounds; start: start one")
+    str | None,
+    typer.Option(metavar="URL", callback=_peer, help="a llama-server, asked in the same rounds; start: start one"),
 ]
 
 

@@ -2,6 +2,7 @@
 
 import http.client
 import os
+import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -21,12 +22,26 @@ _DATA: Final = b"data: "
 _END: Final = b"[DONE]"
 _SHOWN_BYTES: Final = 200
 _TIMEOUT_S: Final = 600.0
+_REACH_TIMEOUT_S: Final = 10.0
+_ADDRESS: Final = re.compile(r"http://[^\s/:]+(:[0-9]{1,5})?/?")
 
 
-def check_peer(peer: str | None) -> None:
-    """Raises `SettingsError`."""
-    if peer not in {None, START} and not str(peer).startswith("http://"):
+def check_peer(peer: str) -> None:
+    """Raise `SettingsError` if `--peer` is neither an address nor `start`."""
+    if peer != START and not _ADDRESS.fullmatch(peer):
         raise SettingsError(f"--peer {peer}: write {START}, or the address of a llama-server: http://127.0.0.1:8090")
+
+
+def reach_peer(peer: str | None) -> None:
+    """Check that something answers at a running peer's address. Raises `ServiceError`."""
+    if peer in {None, START}:
+        return
+    try:
+        open_page(f"{str(peer).rstrip('/')}/health", timeout_s=_REACH_TIMEOUT_S).close()
+    except HTTPError:
+        return  # it answers: a model that is being loaded is 503
+    except (OSError, http.client.HTTPException) as error:
+        raise ServiceError(f"--peer {peer}: {error}; is a llama-server there?") from None
 
 
 @asynccontextmanager

@@ -36,7 +36,7 @@ from shared.model.tokenizer import Tokenizer
 from shared.settings import CPU_ENGINES, PREFIX, Settings
 from tests.bench.bare_engine import BareRun
 from tests.bench.cell import FAILED, Bench, Cell, Figures, Measure, Target, standing
-from tests.bench.llama_client import check_peer, completion, peer_at
+from tests.bench.llama_client import completion, peer_at, reach_peer
 from tests.bench.process import check_engine, run_to_end
 from workers.prompt.conversation import PromptBuilder
 
@@ -70,7 +70,7 @@ async def bench_stream(settings: Settings, bench: Bench, options: StreamOptions,
         raise SettingsError(
             f"{PREFIX}WORKER__ENGINE={settings.worker.engine}: this bench is of the CPU's engines; unset it"
         )
-    check_peer(options.peer)
+    reach_peer(options.peer)
     count = Tokenizer.load(settings.model.dir).count
     asked = options.requests + 2 * options.clients
     texts = [fit(_OPENING, _QUESTION_TOKENS, at, count) for at in range(asked)]

@@ -1,12 +1,12 @@
 """The whole command line, as a tree of click's commands."""
 
 from collections.abc import Iterator
-from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
 from typer.main import get_command
 
 from ops import cli
+from ops.command_line import kind_of
 
 
 def replyline() -> Any:
@@ -27,14 +27,6 @@ def commands_under(group: Any, *path: str) -> Iterator[tuple[tuple[str, ...], An
         yield path, group
     for name, command in (inner or {}).items():
         yield from commands_under(command, *path, name)
-
-
-def kind_of(parameter: Any) -> Any:
-    """Return the type of a parameter's value, or of a list's items."""
-    kind = parameter.type_descriptor.annotation
-    while get_args(kind) and get_origin(kind) is not Literal:
-        kind = next(each for each in get_args(kind) if each is not NoneType)
-    return kind
 
 
 def a_value(parameter: Any) -> str:

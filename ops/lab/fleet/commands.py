@@ -6,7 +6,7 @@ import typer
 from msgspec import Struct
 from rich.console import Console
 
-from ops.command_line import Costs, HtmlPath, JsonPath, command_typed, settings_of
+from ops.command_line import Costs, HtmlPath, JsonPath, command_typed, one_of, settings_of
 from ops.paths import to_read
 from ops.traces.recorded import NAMES, read_series
 from shared.errors import SettingsError
@@ -108,5 +108,5 @@ def _names(given: list[str] | None) -> tuple[str, ...]:
 
     for name in given or ():
         if name not in (known := (*BARS, OURS, *ENTRIES)):
-            raise SettingsError(f"--scaler {name}: not one of {', '.join(known)}")
+            raise SettingsError(f"--scaler {name}: {one_of(known)}")
     return tuple(dict.fromkeys(given or SCALERS))

@@ -7,7 +7,7 @@ import typer
 from msgspec import Struct
 from rich.console import Console
 
-from ops.command_line import Costs, JsonPath, settings_of
+from ops.command_line import Costs, JsonPath, one_of, settings_of
 from ops.paths import FILE_TO_WRITE, to_read
 from ops.traces.drawn import KINDS
 from shared.errors import SettingsError
@@ -128,5 +128,5 @@ def _policies(given: list[str] | None) -> tuple[str, ...]:
         return ALL_POLICIES
     for name in names:
         if name not in KNOWN_POLICIES:
-            raise SettingsError(f"--policy {name}: not one of all, {', '.join(KNOWN_POLICIES)}")
+            raise SettingsError(f"--policy {name}: {one_of(('all', *KNOWN_POLICIES))}")
     return names

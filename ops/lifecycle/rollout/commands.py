@@ -106,7 +106,7 @@ def run(
 
     for address in gateways or ():
         if not address.startswith(("http://", "https://")):
-            raise SettingsError(f"--gateway {address}: is no address; write http://HOST:PORT/metrics")
+            raise SettingsError(f"--gateway {address}: write http://HOST:PORT/metrics")
     settings = settings_of("rollout")
     listening = ListenAddress(host, port, "--metrics-host", "--metrics-port")
     raise typer.Exit(run_until_signal(lambda stop: serve(settings, gateways or (), listening, stop)))

@@ -1,11 +1,13 @@
 """Check that the addresses typed by an operator are valid. Pure."""
 
+from collections.abc import Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
 from shared.errors import SettingsError
 
 _WAYS_IN: Final = ("ws", "wss")
+_PAGES: Final = ("http", "https")
 
 
 def check_process(option: str, address: str) -> None:
@@ -16,15 +18,24 @@ def check_process(option: str, address: str) -> None:
     except ValueError:
         right = False
     if not right or not address.isprintable() or " " in address:
-        raise SettingsError(f"{option} {address!r}: write HOST:PORT, as 10.0.0.4:8080")
+        raise SettingsError(f"{option} {address}: write HOST:PORT, as 10.0.0.4:8080")
 
 
 def check_way_in(option: str, url: str) -> None:
     """Check the address of a WebSocket endpoint. Raises `SettingsError`."""
+    _check_url(option, url, _WAYS_IN, "ws://HOST:PORT/ws or wss://HOST/ws")
+
+
+def check_prometheus(option: str, url: str) -> None:
+    """Check the address of a Prometheus. Raises `SettingsError`."""
+    _check_url(option, url, _PAGES, "http://HOST:PORT or https://HOST")
+
+
+def _check_url(option: str, url: str, schemes: Sequence[str], form: str) -> None:
     try:
         parts = urlsplit(url)
-        right = parts.scheme in _WAYS_IN and bool(parts.hostname) and parts.port != 0
+        right = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
     except ValueError:
         right = False
     if not right or not url.isprintable() or " " in url:
-        raise SettingsError(f"{option} {url!r}: write ws://HOST:PORT/ws or wss://HOST/ws")
+        raise SettingsError(f"{option} {url}: write {form}")

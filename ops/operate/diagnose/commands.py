@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ops.command_line import settings_of
-from ops.operate.diagnose.addresses import check_process, check_way_in
+from ops.operate.diagnose.addresses import check_process, check_prometheus, check_way_in
 from ops.operate.diagnose.knowledge import Cause, causes
 from ops.operate.diagnose.look import look, targets_of
 from ops.operate.diagnose.rules import found_in
@@ -110,6 +110,7 @@ async def _look(
         check_way_in("--url", url)
     edge = settings.gateway
     if prometheus is not None:
+        check_prometheus("--prometheus", prometheus)
         targets = await targets_of(prometheus)
         processes = [*targets, *(named for named in _named(gateways or (), workers or ()) if named not in targets)]
     else:
@@ -129,7 +130,7 @@ def _named(gateways: Sequence[str], workers: Sequence[str]) -> list[tuple[Role, 
 def looked_at(system: System, way_in: str) -> str:
     """Return a line that says which processes the result is based on."""
     answering, asked = len(system.all_windows), counted(len(system.processes), "process", "processes")
-    lag = f"; the group's lag: not told, {system.lag}" if isinstance(system.lag, str) else ""
+    lag = f"; the group's lag: unknown, {system.lag}" if isinstance(system.lag, str) else ""
     return f"{answering} of {asked} answered; the customers' way in: {way_in or 'none is known'}{lag}"
 
 

@@ -49,7 +49,7 @@ async def targets_of(prometheus: str) -> list[tuple[Role, str]]:
         body = await asyncio.to_thread(_ask, f"{prometheus.rstrip('/')}/api/v1/targets?state=active")
         found = msgspec.json.decode(body, type=_TargetsAnswer).data.active
     except (OSError, HTTPException, ValueError, msgspec.MsgspecError) as error:
-        raise SettingsError(f"{prometheus} does not say what it scrapes: {_told(error)}; name its address") from None
+        raise SettingsError(f"--prometheus {prometheus}: {_told(error)}; write the address of a Prometheus") from None
     roles = [(role, target.scrape_url) for target in found for role in Role if target.labels.get("job") == role]
     if not roles:
         raise SettingsError(f"{prometheus} scrapes no job named gateway or worker; see ops/docker/prometheus.yml")

@@ -66,18 +66,18 @@ async def _records(settings: Settings, since_ms: int) -> list[ScalingRecord]:
 def _check(options: RunOptions) -> None:
     """Raise `typer.BadParameter` for options that do not go together."""
     if options.least > options.most:
-        raise typer.BadParameter(f"--min {options.least} is more than --max {options.most}")
+        raise typer.BadParameter(f"--min {options.least}: write at most --max {options.most}")
     if options.local and options.deletion_cost:
-        raise typer.BadParameter("--local starts processes, --deletion-cost is for pods: give one of them")
+        raise typer.BadParameter("--local starts processes, --deletion-cost is for pods; write one of them")
     if options.carries is not None and options.costs is not None:
-        raise typer.BadParameter("--carries and --costs both say what a worker carries: give one of them")
+        raise typer.BadParameter("--carries and --costs both say what a worker carries; write one of them")
     if options.variants is not None:
         names = options.variants.split(",")
         if options.pool not in names or len(set(names)) < max(len(names), 2):
-            wish = f"write two pools or more, each once, --pool {options.pool!r} among them"
-            raise typer.BadParameter(f"--variants {options.variants!r}: {wish}")
+            wish = f"write two pools or more, each once, --pool {options.pool} among them"
+            raise typer.BadParameter(f"--variants {options.variants}: {wish}")
     if strange := set(options.buckets.split(",")) - set(BUCKETS):
-        raise typer.BadParameter(f"--buckets {min(strange)!r}: write some of {','.join(BUCKETS)}")
+        raise typer.BadParameter(f"--buckets {min(strange)}: write some of {','.join(BUCKETS)}")
 
 
 async def _serve(settings: Settings, options: RunOptions, stop: asyncio.Event) -> None:

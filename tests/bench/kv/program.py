@@ -26,7 +26,7 @@ from tests.bench.kv.client import DEADLINE_MS, Answered, Talk, converse_all
 from tests.bench.kv.conversations import Conversation, choose, load_conversations
 from tests.bench.kv.peer import converse_the_same, converse_with_peer, grounded_system_text
 from tests.bench.kv.prompts import Asked, Prompts
-from tests.bench.llama_client import check_peer, peer_at
+from tests.bench.llama_client import peer_at, reach_peer
 from tests.bench.process import check_engine
 
 ON: Final = "cache on"
@@ -74,7 +74,7 @@ class KvOptions:
 
     def check(self, rounds: int) -> None:
         """Raises `SettingsError`, one line a fault."""
-        faults = [f"--cells {name}: none of {', '.join(KINDS)}" for name in self.kinds if name not in KINDS]
+        faults = [f"--cells {name}: write some of {','.join(KINDS)}" for name in self.kinds if name not in KINDS]
         if not self.kinds:
             faults.append(f"--cells: name some of {', '.join(KINDS)}, comma-separated")
         if rounds > self.conversations:
@@ -83,7 +83,6 @@ class KvOptions:
             faults.append(f"--peer {self.peer}: is asked in the cell whole; name it in --cells")
         if faults:
             raise SettingsError("\n".join(faults))
-        check_peer(self.peer)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -107,6 +106,7 @@ class Side:
 
 async def bench_kv(settings: Settings, bench: Bench, options: KvOptions, console: Console) -> None:
     """Raises `ServiceError`, `ConnectFailed`."""
+    reach_peer(options.peer)
     everything = load_conversations()
     console.print("starting two systems, with the cache and without")
     async with _sides(settings, options.clients) as (on, off):

@@ -25,6 +25,7 @@ from tests.bench.gateway.paced import delta_text, lateness_ms
 from tests.bench.kv.client import Answered, Conversed
 from tests.bench.kv.peer import ask_same
 from tests.bench.kv.prompts import Asked, again
+from tests.bench.llama_client import START, reach_peer
 from tests.bench.stream import StreamOptions, ask_peer, figures_of, steady_tokens_per_s, tokens_between
 from tests.support.models.fixtures import TINY
 from tests.support.samples.prompts import MOST_TURNS, TEMPLATE, TURNS, build, said
@@ -128,6 +129,13 @@ def test_the_peer_gets_a_prompt_only_with_the_token_count_of_the_worker(turns: l
     assert again([*counted, by_faq], builder, 10_000) == [Asked(ids=list(ids), new_tokens=7) for ids in prompts]
     with pytest.raises(ServiceError, match="turn 1: the worker counted 1 tokens"):
         again([said("q?", "a", usage=Usage(input_tokens=1))], builder, 10_000)
+
+
+def test_a_peer_that_does_not_answer_is_reported_before_anything_is_measured() -> None:
+    for not_connected in (None, START):
+        reach_peer(not_connected)
+    with pytest.raises(ServiceError, match=r"--peer http://127.0.0.1:1: .*; is a llama-server there\?"):
+        reach_peer("http://127.0.0.1:1")
 
 
 async def test_the_peer_gets_tokens_and_must_write_as_many_as_replyline() -> None:

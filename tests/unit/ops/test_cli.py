@@ -104,7 +104,7 @@ def test_whatever_is_wrong_stops_the_process_before_it_serves(typed: Typed, name
     ("words", "named"),
     [
         ("bench --rate abc", "--rate abc"),
-        ("bench --broker postgres", "'embedded', 'kafka'"),
+        ("bench --broker postgres", "--broker postgres: write embedded or kafka"),
         ("bench path --seconds 0", "--seconds 0"),
         ("ask Hello? --deadline-ms 0", "--deadline-ms 0"),
         ("ask", "question"),
@@ -112,14 +112,19 @@ def test_whatever_is_wrong_stops_the_process_before_it_serves(typed: Typed, name
         ("ask Hello? and more", "and more"),
         ("eval --model-dir /nowhere", "/nowhere"),
         ("bench path --seconds inf", "--seconds inf"),
-        ("rollout run --gateway nowhere", "--gateway nowhere: is no address; write http://HOST:PORT/metrics"),
+        ("rollout run --gateway nowhere", "--gateway nowhere: write http://HOST:PORT/metrics"),
         ("ask \udcff", "'\\udcff' is not UTF-8"),
         ("eval --url localhost", "localhost is not a gateway's address"),
         ("bech", "'bench'"),
         ("--no-such", "--no-such"),
         ("bench --rate", "--rate"),
         ("diagnose --gateway 10.0.0.4:808O", "write HOST:PORT"),
-        ("versions shadow -0.1", "SHARE -0.1: must be at least 0"),
+        ("versions shadow -0.1", "SHARE -0.1: write a number from 0 to 1"),
+        ("diagnose --prometheus nowhere", "--prometheus nowhere: write http://HOST:PORT"),
+        ("dlq list --since ever", "replyline: --since ever: write 30s, 15m, 2h or 7d"),
+        ("dlq show x", "replyline: x: is not the number of a dead letter; write 17"),
+        ("bench stream --peer nowhere", "--peer nowhere: write start, or the address of a llama-server"),
+        ("bench kv --peer http://", "--peer http://: write start, or the address of a llama-server"),
         ("dlq show -1", "NUMBER -1: must not be negative"),
         ("dlq replay 3 -1/2", "NUMBERS -1/2: must not be negative"),
     ],
@@ -177,7 +182,7 @@ def test_up_names_an_faq_that_cannot_be_read_once_and_starts_nothing(typed: Type
 def test_a_blank_question_is_not_asked(typed: Typed) -> None:
     done = typed("ask", "  ")
     assert (done.status, done.err.count("\n")) == (2, 1)
-    assert "QUESTION: it is blank" in done.err
+    assert "QUESTION is blank; write" in done.err
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,10 @@
-"""Every path and every number of every command is checked before the command starts anything."""
+"""Every path, number and choice of every command is checked before the command starts anything."""
 
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args, get_origin
 
 import pytest
 
@@ -60,6 +60,7 @@ def is_path(parameter: Parameter) -> bool:
 
 PARAMETERS: Final = list(parameters())
 PATHS: Final = [each for each in PARAMETERS if is_path(each)]
+CHOICES: Final = [each for each in PARAMETERS if get_origin(kind_of(each.own)) is Literal]
 NUMBERS: Final = [each for each in PARAMETERS if kind_of(each.own) in {int, float}]
 
 Refused = Callable[[Parameter, str], str]
@@ -96,9 +97,9 @@ def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
     return run
 
 
-def bound_in(line: str) -> float:
-    """Return the last number of a line."""
-    return float(re.findall(r"-?[0-9.]+(?=[ ;])", line)[-1])
+def bounds_in(line: str) -> list[float]:
+    """Return the numbers in the remedy of a line."""
+    return [float(each) for each in re.findall(r"-?[0-9.]+", line.split(": write ")[1])]
 
 
 @pytest.mark.parametrize("parameter", PATHS, ids=str)
@@ -115,12 +116,19 @@ def test_a_path_that_cannot_be_used_is_refused_and_nothing_is_created(
 def test_a_number_outside_its_bounds_is_refused_with_them(refused: Refused, parameter: Parameter) -> None:
     least, most = parameter.own.min, parameter.own.max
     assert least is not None, f"{parameter} has no lower bound"
-    assert bound_in(refused(parameter, str(least - 1))) == float(least)
-    if most is not None:
-        assert bound_in(refused(parameter, str(most + 1))) == float(most)
+    bounds = [float(each) for each in (least, most) if each is not None]
+    wrong = [str(least - 1), "many", *([str(most + 1)] if most is not None else [])]
     if kind_of(parameter.own) is float:
         assert most is not None, f"{parameter} has no upper bound, so it accepts inf"
-        refused(parameter, "nan")
+        wrong.append("nan")
+    for value in wrong:
+        assert bounds_in(refused(parameter, value)) == bounds
+
+
+@pytest.mark.parametrize("parameter", CHOICES, ids=str)
+def test_a_value_that_is_no_choice_is_refused_with_all_of_them(refused: Refused, parameter: Parameter) -> None:
+    *most, last = get_args(kind_of(parameter.own))
+    assert f"{parameter.label} nosuch: write {', '.join(most)} or {last}; see: " in refused(parameter, "nosuch")
 
 
 def test_a_parameter_whose_help_speaks_of_a_file_is_checked_as_a_path() -> None:

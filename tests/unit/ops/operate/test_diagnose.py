@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 
 from ops.operate.diagnose import look
-from ops.operate.diagnose.addresses import check_process, check_way_in
+from ops.operate.diagnose.addresses import check_process, check_prometheus, check_way_in
 from ops.operate.diagnose.commands import looked_at
 from ops.operate.diagnose.knowledge import causes
 from ops.operate.diagnose.look import _socket
@@ -276,7 +276,7 @@ def test_a_lag_that_was_not_told_is_said_to_be_so() -> None:
     system = a_system(lag="nobody tells what replyline-workers has committed")
     assert found_in(system) == {}
     told = looked_at(system, "ws://g/ws")
-    assert told.endswith("; the group's lag: not told, nobody tells what replyline-workers has committed")
+    assert told.endswith("; the group's lag: unknown, nobody tells what replyline-workers has committed")
     assert "lag" not in looked_at(a_system(lag={}), "ws://g/ws")
 
 
@@ -297,10 +297,17 @@ def test_what_can_be_no_way_in_is_refused(url: str) -> None:
         check_way_in("--url", url)
 
 
+@pytest.mark.parametrize("url", ["prometheus:9090", "ws://h:9090", "http://", "http://h:909O"])
+def test_what_can_be_no_address_of_prometheus_is_refused(url: str) -> None:
+    with pytest.raises(SettingsError, match=r"^--prometheus .*: write http://HOST:PORT"):
+        check_prometheus("--prometheus", url)
+
+
 @pytest.mark.parametrize("address", ["10.0.0.4:8080", "gateway-0.shop.internal:80", "[::1]:8081"])
 def test_an_address_is_taken(address: str) -> None:
     check_process("--worker", address)
     check_way_in("--url", f"ws://{address}/ws")
+    check_prometheus("--prometheus", f"http://{address}/prometheus/")
     check_way_in("--url", "wss://chat.example/ws?token=1")
 
 

@@ -123,5 +123,5 @@ def test_a_curve_is_simulated_once_for_the_same_costs(tmp_path: Path, monkeypatc
 
 
 def test_an_unknown_scaler_is_named() -> None:
-    with pytest.raises(SettingsError, match="--scaler karpenter: not one of static, clairvoyant"):
+    with pytest.raises(SettingsError, match="--scaler karpenter: write static, clairvoyant"):
         simulate(FleetOptions(scalers=["karpenter"]))

@@ -12,10 +12,10 @@ from ops.scaling.autoscale.options import RunOptions
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"least": 5, "most": 2}, "--min 5 is more than --max 2"),
+        ({"least": 5, "most": 2}, "--min 5: write at most --max 2"),
         ({"local": True, "deletion_cost": True}, "--local .* --deletion-cost"),
         ({"costs": "cpu", "carries": 0.7}, "--carries and --costs"),
-        ({"buckets": "short,tiny"}, "'tiny': write some of short,medium,long"),
+        ({"buckets": "short,tiny"}, "--buckets tiny: write some of short,medium,long"),
     ],
 )
 def test_what_contradicts_itself_is_refused(options: dict[str, Any], named: str) -> None:
