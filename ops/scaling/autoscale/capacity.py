@@ -21,7 +21,8 @@ from workers.schedule.costs import CostTable
 
 _KIND: Final = "poisson"
 _REQUESTS: Final = 600  # of a simulation
-_SPAN_S: Final = (10.0, 3_600.0)
+_MOST_REQUESTS: Final = 2_000  # of one of a very fast worker
+_LEAST_SPAN_S: Final = 10.0
 _HALF: Final = 0.5
 _TIMES: Final = (0.1, 10.0)  # prompts and answers are simulated at most this many times shorter or longer than a shop's
 
@@ -56,7 +57,7 @@ def simulate(
         settings=settings,
     )
     mix = mix_of(_KIND, experiment)
-    seconds = min(max(_REQUESTS / mix.capacity_per_s, _SPAN_S[0]), _SPAN_S[1])
+    seconds = max(_REQUESTS / mix.capacity_per_s, min(_LEAST_SPAN_S, _MOST_REQUESTS / mix.capacity_per_s))
     experiment = msgspec.structs.replace(experiment, seconds=seconds)
     best, points = largest_rate(_KIND, mix, experiment, goal, tell)
     service_s = _service_ms(experiment) / 1_000

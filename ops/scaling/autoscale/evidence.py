@@ -24,6 +24,7 @@ _WORKER_SILENT_MS: Final = 3_000.0  # as for gateways
 _GONE_MS: Final = 60_000.0  # who is silent for longer has died
 _COLD_STARTS: Final = 5
 _UNPRICED_MS: Final = 1.0
+_MOST_SLOTS: Final = 4_096  # more are no worker's, and would not fit into a simulation
 _LONGEST_START_MS: Final = 1_800_000.0  # a worker that takes longer is not the one that was started
 
 
@@ -174,7 +175,7 @@ class Evidence:
         total = sum(requests.values())
         return Basis(
             law=laws[len(laws) // 2] if laws else None,
-            slots=max((report.slots for report in live), default=0),
+            slots=min(max((report.slots for report in live), default=0), _MOST_SLOTS),
             parts={bucket: count / total for bucket, count in requests.items() if count},
         )
 

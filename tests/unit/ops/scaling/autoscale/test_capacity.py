@@ -47,6 +47,16 @@ def test_it_is_simulated_with_the_operators_promise() -> None:
     assert carried(own, Basis(law=law_of(CPU), slots=8)) < 0.5
 
 
+def test_a_law_faster_or_slower_than_any_machine_is_simulated_or_refused() -> None:
+    def basis(ms: float) -> Basis:
+        law = StepLaw(decode_ms=ms, prefill_ms_per_token=ms, prompt_tokens=1e-9, output_tokens=1e-9)
+        return Basis(law=law, slots=1)
+
+    assert carried(PromiseSettings(), basis(1e-9)) > 0.0
+    with pytest.raises(SettingsError, match="a faster engine"):
+        carried(PromiseSettings(), basis(1e9))
+
+
 def test_it_is_simulated_with_what_customers_ask() -> None:
     """Longer prompts and answers, and more of the long bucket, leave less of the deadlines."""
     usual = promise_of(PromiseSettings(), Basis())

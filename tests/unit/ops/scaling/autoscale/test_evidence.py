@@ -186,6 +186,8 @@ def test_the_basis_is_the_worker_in_the_middle_and_the_mix_of_the_lane() -> None
     basis = evidence.basis(NOW)
     assert (basis.law and basis.law.decode_ms, basis.slots) == (3.0, 8)
     assert basis.parts == {"short": 0.75, "long": 0.25}
+    evidence.hear_worker("w9", worker("w9", buckets=("short", "long"), slots=2**53 - 1), NOW)
+    assert evidence.basis(NOW).slots == 4_096, "as many as a simulation has room for"
 
 
 def test_a_worker_that_comes_long_after_a_growth_is_no_cold_start() -> None:
