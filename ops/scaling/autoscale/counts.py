@@ -35,8 +35,11 @@ class Counts:
     whole: bool
 
     def add(self, sample: Sample) -> None:
+        """Add a sample. Earlier samples with a later time are dropped: the sender's clock was wrong, or is now."""
+        while self.samples and self.samples[-1].unix_ms > sample.unix_ms:
+            self.samples.pop()
         self.samples.append(sample)
-        while self.samples[1].unix_ms <= sample.unix_ms - MINUTE_MS:
+        while len(self.samples) > 1 and self.samples[1].unix_ms <= sample.unix_ms - MINUTE_MS:
             self.samples.popleft()
 
     def rates(self, window_ms: float) -> Sample:

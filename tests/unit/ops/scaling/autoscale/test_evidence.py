@@ -66,6 +66,18 @@ def test_a_gateway_counts_after_ten_seconds_and_one_that_starts_at_once() -> Non
     assert not seen(evidence, 6).whole
 
 
+@pytest.mark.parametrize("wrong_s", [3_600, -3_600])
+def test_a_clock_that_was_wrong_for_a_report_changes_nothing_later(wrong_s: int) -> None:
+    evidence = Evidence(Pool())
+    reports = steady(until_s=600)
+    at_s, right = reports[60]
+    reports[60] = at_s, msgspec.structs.replace(right, unix_ms=right.unix_ms + wrong_s * 1_000)
+    hear(evidence, *reports)
+    assert seen(evidence, 600).asked == pytest.approx(0.5)
+    (gateway,) = evidence._gateways.values()
+    assert len(gateway.counts.samples) < 70, "of a minute"
+
+
 def test_a_surge_shows_within_seconds_and_chance_does_not() -> None:
     evidence = Evidence(Pool())
     hear(evidence, *steady(until_s=60))
