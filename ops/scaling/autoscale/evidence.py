@@ -146,6 +146,7 @@ class Evidence:
         return Seen(
             now_unix_ms=now,
             asked=None if lane is None or rest is None else lane * rest,
+            silent_pool="" if self.variants is None else self.variants.silent(now),
             served=None if lane is None else lane * share,
             expected=expected,
             found=len(live) if live or self._hears_of_nobody(now) else None,

@@ -329,7 +329,8 @@ def _load(seen: Seen) -> float | None:
 def _silence(seen: Seen) -> str | None:
     """Return what keeps a shrink from being sure; None where everything is known."""
     if seen.asked is None:
-        return "no gateway says what is asked"
+        pool = seen.silent_pool
+        return f"the autoscaler of {pool} reports no demand" if pool else "no gateway says what is asked"
     if seen.found is None:
         return "nobody says which workers there are"
     return None if seen.whole else "a gateway or worker is silent"

@@ -11,7 +11,8 @@ class Seen:
 
     Attributes:
         asked: the recently requested work that is this pool's to answer, before admission; None if no gateway has
-            reported, which is not zero.
+            reported or `silent_pool` is set, which is not zero.
+        silent_pool: a cheaper pool whose autoscaler does not report what it leaves to this one; empty if there is none.
         served: the part of the lane's work that its found workers are given; None if it is `asked`.
         expected: the work that the forecast's upper quantile predicts for when a worker started now would serve; None
             without a forecast.
@@ -27,6 +28,7 @@ class Seen:
 
     now_unix_ms: float
     asked: float | None
+    silent_pool: str = ""
     served: float | None = None
     expected: float | None = None
     found: int | None

@@ -40,13 +40,24 @@ class Variants:
         """Return the share of the demand that is left, 0 to 1; None while a cheaper pool's autoscaler is silent."""
         rest = 1.0
         for name in self.cheaper:
-            record, heard_ms = self._newest.get(name, (None, 0.0))
-            if record is None or record.asked is None or now_ms - heard_ms > _SILENT_MS:
+            record = self._record(name, now_ms)
+            if record is None or record.asked is None:
                 return None
             workers = record.found if self._is_short(name, now_ms) else record.most
             carried = workers * record.carries * record.trust
             rest *= max(0.0, 1.0 - carried / record.asked) if record.asked > 0.0 else 0.0
         return rest
+
+    def silent(self, now_ms: float) -> str:
+        """Return the first cheaper pool whose autoscaler does not report what it is asked; empty if each does."""
+        return next((name for name in self.cheaper if self._record(name, now_ms) is None), "")
+
+    def _record(self, name: str, now_ms: float) -> ScalingRecord | None:
+        """Return a pool's newest record, if it is recent and says what is asked."""
+        record, heard_ms = self._newest.get(name, (None, 0.0))
+        if record is None or record.asked is None or now_ms - heard_ms > _SILENT_MS:
+            return None
+        return record
 
     @property
     def workers_before(self) -> int:

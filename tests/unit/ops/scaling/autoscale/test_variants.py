@@ -55,6 +55,17 @@ def test_the_third_pool_is_for_what_both_cannot_carry() -> None:
 )
 def test_silence_of_a_cheaper_pool_is_not_zero(known: tuple[ScalingRecord, ...]) -> None:
     assert rest(*known) is None
+    evidence = Evidence(Pool(name="large"), Variants(("small",)))
+    for at_ms in (0.0, MINUTE):
+        counts = {"champion": {"short": BucketDemand(10, 77.0 * at_ms)}}
+        written = DemandReport(gateway_id="g", unix_ms=int(at_ms), since_unix_ms=0, asked=counts)
+        evidence.hear_gateway("g", written, at_ms)
+    for each in known:
+        evidence.variants.hear(each, MINUTE)  # type: ignore[union-attr]
+    seen = evidence.seen(MINUTE, expected=None, lag=0)
+    wanted = DemandScaler(Sizing(carries=CARRIES, most=4), curve).decide(seen)
+    assert (seen.asked, seen.silent_pool) == (None, "small")
+    assert "the autoscaler of small reports no demand, so that the last decision stands" in wanted.reason
 
 
 def test_a_record_that_is_old_says_nothing() -> None:
