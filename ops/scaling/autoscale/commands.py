@@ -60,7 +60,7 @@ async def _records(settings: Settings, since_ms: int) -> list[ScalingRecord]:
             records.append(decode_scaling(kept.record.value or b""))
         except ProtocolError:
             continue
-    return sorted(records, key=lambda record: record.unix_ms)
+    return records
 
 
 def _check(options: RunOptions) -> None:
