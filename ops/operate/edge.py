@@ -5,8 +5,9 @@ start, the stored one is used.
 """
 
 import asyncio
+import fcntl
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import IO, Annotated, Any, Final
 
 import jwt
 import typer
@@ -62,7 +63,31 @@ def edge(
     settings = with_prepared_embeddings(settings_of("edge", tenant=_tenant_of(token_file), **groups))
     ensure_engine(settings, Console(stderr=True))
     redis = (*_REDIS, f"dir {state.resolve()}")
-    raise typer.Exit(run_until_signal(lambda stop: _run(settings, redis, stop)))
+    with lock_state(state, settings.tenant):
+        raise typer.Exit(run_until_signal(lambda stop: _run(settings, redis, stop)))
+
+
+def lock_state(state: Path, tenant: str) -> IO[str]:
+    """Return the folder's locked file, to be closed at the end: two edges in one folder would spoil its journal, and a
+    journal is sent as the turns of the token's tenant. Raises `SettingsError`."""
+    state.mkdir(exist_ok=True)
+    file = (state / "tenant").open("a+", encoding="utf-8")
+    fault = ""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        fault = "another edge uses it"
+    else:
+        file.seek(0)
+        owner = file.read()
+        if owner not in {"", tenant}:
+            fault = f"its conversations are of tenant {owner}, and the token is of {tenant}"
+    if fault:
+        file.close()
+        raise SettingsError(f"--state {state}: {fault}; name another folder")
+    file.write("" if owner else tenant)
+    file.flush()
+    return file
 
 
 async def _run(settings: Settings, redis: tuple[str, ...], stop: asyncio.Event) -> None:
