@@ -14,6 +14,7 @@ import importlib.util
 import secrets
 import shutil
 import socket
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -36,6 +37,8 @@ EMBEDDED_KAFKA_SETTINGS: Final = {
 _PRODUCER: Final = 0  # RD_KAFKA_PRODUCER: the mock cluster needs a client of any kind
 _NO_ERROR: Final = 0
 _REDIS_STARTS: Final = 5
+_START_S: Final = 10.0
+_READY: Final = [b"+OK\r\n", b"+PONG\r\n"]
 
 
 def find_librdkafka() -> Path | None:
@@ -180,11 +183,24 @@ class EmbeddedRedis:
         for _ in range(_REDIS_STARTS):
             port = self.port or free_port()
             child = Child.start([str(self._binary), "-"], stdin=self._configuration(port))
-            if child.wait_until(lambda port=port: self._answers(port), timeout_s=10.0, poll_s=0.01):  # type: ignore[misc]
+            if child.wait_until(lambda port=port: self._answers(port), timeout_s=_START_S, poll_s=0.01):  # type: ignore[misc]
                 self.port, self._child = port, child
                 return
             child.stop()
-        raise ServiceError(f"{self._binary} does not start on 127.0.0.1. Type: {self._binary} --port 0")
+        why = f": {said}" if (said := self._refusal()) else ""
+        raise ServiceError(f"{self._binary} does not start on 127.0.0.1{why}. Type: {self._binary} --port 0")
+
+    def _refusal(self) -> str:
+        """Return the last warning of a server that ends at its start, such as a damaged file; empty if it has none."""
+        command, port = [str(self._binary), "-"], free_port()
+        try:
+            made = subprocess.run(
+                command, input=self._configuration(port), capture_output=True, timeout=_START_S, check=False
+            )
+        except subprocess.TimeoutExpired:
+            return ""
+        warnings = [line.partition(" # ")[2] for line in made.stdout.decode(errors="replace").splitlines()]
+        return next((each.rstrip(". ") for each in reversed(warnings) if each), "")
 
     def _configuration(self, port: int) -> bytes:
         lines = [
@@ -200,11 +216,12 @@ class EmbeddedRedis:
         return "\n".join(lines).encode()
 
     def _answers(self, port: int) -> bool:
-        """Return whether our own server answers there: any other one rejects the password."""
+        """Return whether our own server answers there, and has loaded its files: any other one rejects the password."""
         try:
             with socket.create_connection(("127.0.0.1", port), timeout=1.0) as connection:
-                connection.sendall(f"AUTH {self._password}\r\n".encode())
-                return connection.recv(64).startswith(b"+OK")
+                connection.sendall(f"AUTH {self._password}\r\nPING\r\n".encode())
+                answers = connection.makefile("rb")
+                return [answers.readline() for _ in _READY] == _READY
         except OSError:
             return False
 

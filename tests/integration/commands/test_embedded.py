@@ -161,3 +161,22 @@ def test_no_process_or_file_is_left_when_the_holder_ends(tmp_path: Path, number:
         time.sleep(0.02)
     assert not redis.is_running() or redis.status() == psutil.STATUS_ZOMBIE
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_redis_names_the_damage_of_a_file_that_it_cannot_load(tmp_path: Path) -> None:
+    """A truncated end is no damage: what was written whole before it is there."""
+    with EmbeddedRedis(settings=("appendonly yes", "appendfsync always", f"dir {tmp_path}")) as redis:
+        async with Redis.from_url(redis.url) as client:
+            for number in range(500):
+                await client.rpush("journal", f"entry {number}")
+        redis.kill()
+        (kept,) = tmp_path.rglob("*.aof")  # noqa: ASYNC240 - nothing else runs
+        kept.write_bytes(kept.read_bytes()[:-5])
+        redis.start()
+        async with Redis.from_url(redis.url) as client:
+            assert await client.llen("journal") == 499
+        redis.kill()
+        whole = kept.read_bytes()
+        kept.write_bytes(whole[:2_000] + b"x" * 100 + whole[2_100:])
+        with pytest.raises(ServiceError, match=r"does not start on 127\.0\.0\.1: Bad file format"):
+            redis.start()
