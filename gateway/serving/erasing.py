@@ -101,10 +101,12 @@ class Erasing:
         await self.publisher.erase(key, known)
 
     def was_erased(self, key: SessionKey, turn: Turn) -> bool:
-        """Return whether a turn of an edge precedes an erasure of its conversation, according to its generation, or is
-        too old for any gateway to know: an outage may last longer than Redis keeps erasures."""
-        is_old = not self.log.covers(turn.asked_unix_ms, wire_unix_ms())
-        return is_old or turn.generation < self.log.generation(key)
+        """Return whether a turn of an edge precedes an erasure of its conversation, according to its generation."""
+        return turn.generation < self.log.generation(key)
+
+    def is_too_old(self, turn: Turn) -> bool:
+        """Return whether a turn of an edge was asked before the first erasure that gateways still know."""
+        return not self.log.covers(turn.asked_unix_ms, wire_unix_ms())
 
     async def _publish(self, connection: Connection, generation: int) -> None:
         """Publish an erasure to workers and gateways, then confirm it to the client."""

@@ -20,13 +20,16 @@ from shared.conversation.history import History
 from shared.conversation.journal import Journalled
 from shared.errors import BrokerUnavailable, ProtocolError, SettingsError, StoreUnavailable
 from shared.faq.live import Fingerprint, LiveFaq, fingerprint
+from shared.telemetry.logs import get_logger
 from shared.versions.faq_bundle import Bundle
 from shared.wire.lenient import UNREADABLE, lenient_json
 from shared.wire.outcome import ErrorDetail
 from shared.wire.session_key import SessionKey
 
 EDGE: Final = "/edge"
+_TOO_OLD: Final = "no erasure since their questions is known: an outage was too long, or the edge's clock is wrong"
 _PLACE: Final = re.compile(r"[0-9]{1,18}")
+log = get_logger()
 _encode: Final = msgspec.json.Encoder().encode
 _entries: Final = lenient_json(list[Journalled])
 
@@ -109,18 +112,23 @@ class EdgeDoor:
         except UNREADABLE as error:
             raise ProtocolError("invalid_field", f"this is no journal of an edge: {error}") from None
         try:
-            for entry in entries:
-                await self._take(SessionKey(tenant, entry.session_id), entry)
+            dropped = [entry for entry in entries if not await self._take(SessionKey(tenant, entry.session_id), entry)]
         except (StoreUnavailable, BrokerUnavailable):
             raise _unavailable("history_unavailable", "it cannot be kept now; try again") from None
+        if dropped:
+            log.warning("edge_turns_dropped", tenant=tenant, turns=len(dropped), cause=_TOO_OLD)
         return HttpResponse(_encode({"taken": len(entries)}), media_type="application/json")
 
-    async def _take(self, session: SessionKey, entry: Journalled) -> None:
-        """Store a turn once, or erase a conversation. Raises `StoreUnavailable`, `BrokerUnavailable`."""
+    async def _take(self, session: SessionKey, entry: Journalled) -> bool:
+        """Store a turn once, or erase a conversation; return False for a turn that is too old to be stored. Raises
+        `StoreUnavailable`, `BrokerUnavailable`."""
         if entry.erased is not None:
             await self.erasing.erase_for_edge(session, entry.erased)
         elif entry.turn is not None and not self.erasing.was_erased(session, entry.turn):
+            if self.erasing.is_too_old(entry.turn):
+                return False
             await self.history.take(session, entry.turn, entry)
+        return True
 
 
 def _unauthorized(message: str) -> ProtocolError:

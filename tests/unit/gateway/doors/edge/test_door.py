@@ -12,6 +12,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from structlog.testing import capture_logs
 
 from gateway.doors.edge.door import EdgeDoor
 from shared.conversation.erasures import LONGEST_OUTAGE_S
@@ -149,9 +150,11 @@ async def test_a_turn_from_before_an_erasure_stays_out_though_redis_has_forgotte
 
 async def test_a_turn_from_before_the_longest_outage_stays_out(centre: Centre) -> None:
     """It is unknown whether its conversation was erased."""
-    turn = answered("r", now_unix_ms() - LONGEST_OUTAGE_S * 1_000)
-    assert (await centre.add(Journalled(session_id="s", turn=turn))).status_code == 200
-    assert not centre.history.kept
+    turns = [answered("r", now_unix_ms() - ago_s * 1_000) for ago_s in (LONGEST_OUTAGE_S, 60)]
+    with capture_logs() as lines:
+        assert (await centre.add(*(Journalled(session_id="s", turn=turn) for turn in turns))).status_code == 200
+    assert centre.history.kept == {SessionKey("shop", "s"): turns[1:]}
+    assert [(line["event"], line["turns"]) for line in lines] == [("edge_turns_dropped", 1)]
 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", "/erasures"), ("POST", "/history")])
