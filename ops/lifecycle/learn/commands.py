@@ -175,13 +175,16 @@ def _check_wording(candidate: Candidate, question: str, answer: str) -> None:
 
 
 def _lesson(candidate: Candidate, answer: str, question: str, by: str, now_unix_ms: float) -> Lesson:
-    bad = candidate.newest.bad
+    bad, rated = candidate.newest.bad, dict[str, int]()
+    for each in candidate.rated:  # newest first
+        rated[each.session.digest] = each.bad.rated_unix_ms
     return Lesson(
         entry=f"learned-{bad.response_id.removeprefix('resp_')[:12]}",
         language=detect_language(question),
         question=question,
         answer=answer,
-        people=tuple(sorted({rated.session.digest for rated in candidate.rated})),
+        people=tuple(sorted(rated)),
+        rated=rated,
         by=by,
         confirmed_unix_ms=int(now_unix_ms),
         revision=bad.revision,

@@ -12,7 +12,6 @@ from ops.lifecycle.learn.entries import remove_lessons
 from ops.lifecycle.learn.examples import Example
 from ops.lifecycle.learn.lessons import Lesson, example_of, locked, people_of, read_lessons, split, write_whole
 from ops.operate.recording.file import forget_in
-from shared.conversation.corrections import must_go
 from shared.errors import BrokerUnavailable, ProtocolError, SettingsError
 from shared.kafka import Producer, scan
 from shared.nouns import counted
@@ -84,7 +83,7 @@ def remove_forgotten(faq: Path | None, recordings: Sequence[Path], forgotten: Ma
     changed, and for each export that is not here. Raises `SettingsError`, `OSError`."""
     lines = []
     if faq is not None:
-        gone, kept = remove_lessons(faq, lambda each: must_go(forgotten, each.people, each.confirmed_unix_ms))
+        gone, kept = remove_lessons(faq, lambda each: each.must_go(forgotten))
         lines.append(_told(faq, len(gone), "correction"))
         lines += [_trim(out, kept) for out in _exports(faq)]
     lines += [_told(path, forget_in(path, forgotten), "question") for path in recordings]

@@ -34,8 +34,11 @@ def add_lesson(folder: Path, lesson: Lesson) -> None:
     would be bad, as where another entry asks the same."""
     with locked(folder):
         before = read_lessons(folder)
-        people = {person for each in before if each.entry == lesson.entry for person in each.people}
-        lesson = msgspec.structs.replace(lesson, people=tuple(sorted(people.union(lesson.people))))
+        same = [each for each in before if each.entry == lesson.entry]
+        people = {person for each in (*same, lesson) for person in each.people}
+        times = [pair for each in same for pair in each.rated.items()]
+        rated = lesson.rated | {person: min(unix_ms, lesson.rated.get(person, unix_ms)) for person, unix_ms in times}
+        lesson = msgspec.structs.replace(lesson, people=tuple(sorted(people)), rated=rated)
         lessons = [*(each for each in before if each.entry != lesson.entry), lesson]
         _check(folder, lessons)
         write_lessons(folder, lessons)

@@ -2,7 +2,7 @@
 
 import fcntl
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from ops.lifecycle.learn.examples import Example
+from shared.conversation.corrections import must_go
 from shared.errors import SettingsError
 from shared.wire.messages import Language
 from shared.wire.outcome import Grounding
@@ -23,8 +24,9 @@ _HELD_OUT_OF_8: Final = 1
 
 class Lesson(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A corrected answer. `entry` is the id of its FAQ entry; `people` are digests of the conversations that it comes
-    from; `revision` is the version that answered badly; `by` is who confirmed it. `confirmed_unix_ms`: before the bad
-    answers were read. `quotes`: the question is in the customer's own words, as an earlier release allowed."""
+    from; `rated` has the time of each one's oldest rating, by a gateway's clock. `revision` is the version that
+    answered badly; `by` is who confirmed it. `quotes`: the question is in the customer's own words, as an earlier
+    release allowed."""
 
     entry: str
     language: Language
@@ -34,7 +36,13 @@ class Lesson(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     by: str
     confirmed_unix_ms: int
     revision: str | None = None
+    rated: dict[str, int] = {}
     quotes: bool = False
+
+    def must_go(self, forgotten: Mapping[str, int]) -> bool:
+        """Return whether one of its conversations was forgotten after it was rated. The clock of the machine that
+        confirmed the lesson says nothing, unless an earlier release kept no rating's time."""
+        return any(must_go(forgotten, (each,), self.rated.get(each, self.confirmed_unix_ms)) for each in self.people)
 
 
 def read_lessons(folder: Path) -> list[Lesson]:

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from ops.lifecycle.learn import commands, copies
-from ops.lifecycle.learn.candidates import Rated
+from ops.lifecycle.learn.candidates import Rated, candidates
 from ops.lifecycle.learn.copies import export, follow, read_forgotten, remove_forgotten
 from ops.lifecycle.learn.entries import add_lesson
 from ops.lifecycle.learn.lessons import Lesson, read_lessons
@@ -92,6 +92,10 @@ def lesson(entry: str, session: SessionKey, question: str) -> Lesson:
     )
 
 
+def bad_answer(rated_unix_ms: int) -> BadAnswer:
+    return BadAnswer(response_id="resp_77", question=WORDS, answer="No.", source="x", rated_unix_ms=rated_unix_ms)
+
+
 def text_of(*folders: Path) -> str:
     return "".join(file.read_text() for folder in folders for file in folder.iterdir())
 
@@ -136,6 +140,19 @@ def test_a_forgotten_conversation_leaves_corrections_entries_and_exports(
         assert any(str(folder) in line for line in lines) == is_gone
     assert len(read_lessons(faq)) == 13 - is_gone
     assert remove_forgotten(faq, (), {SESSION.digest: forgotten_unix_ms}) == []
+
+
+@pytest.mark.parametrize("ahead_ms", [-3_600_000, 0, 3_600_000], ids=["behind", "the same", "ahead"])
+@pytest.mark.parametrize(("rated_unix_ms", "is_gone"), [(LATER - 1_000, True), (LATER + 60_000, False)])
+def test_a_consent_withdrawn_after_the_rating_counts_whatever_the_operators_clock_says(
+    faq: Path, ahead_ms: int, rated_unix_ms: int, is_gone: bool
+) -> None:
+    """Also if `confirm` has read the log before the withdrawal was written."""
+    rated = [Rated(session=each, bad=bad_answer(rated_unix_ms)) for each in (OTHER, SESSION)]
+    candidate = candidates(rated)[0][0]
+    add_lesson(faq, commands._lesson(candidate, "Yes.", "May spoons have names?", "ann", LATER + 5_000 + ahead_ms))
+    remove_forgotten(faq, (), {SESSION.digest: LATER})
+    assert any(lesson.question == "May spoons have names?" for lesson in read_lessons(faq)) != is_gone
 
 
 def test_an_export_that_was_away_is_trimmed_when_it_is_back(faq: Path, tmp_path: Path) -> None:
@@ -215,8 +232,7 @@ class Typed:
 @pytest.fixture
 def learn(faq: Path, log: Log, monkeypatch: pytest.MonkeyPatch) -> Typed:
     typed = Typed(faq, log, monkeypatch)
-    bad = BadAnswer(response_id="resp_77", question=WORDS, answer="No.", source="x", rated_unix_ms=1)
-    typed.kept.append(Rated(session=OTHER, bad=bad))
+    typed.kept.append(Rated(session=OTHER, bad=bad_answer(1)))
     return typed
 
 
