@@ -50,6 +50,14 @@ class Checked(Struct, frozen=True, kw_only=True, tag="checked"):
         """Return how many questions were asked."""
         return int(sum(value for name, value in self.numbers.items() if name.endswith(_NUM_RIGHT)))
 
+    def replaces(self, before: "Checked") -> bool:
+        """Return whether this check counts instead of an earlier one. The whole set counts more than any other
+        questions. A failure stands until as many questions are passed, of the whole set if it was that which failed."""
+        if before.failures and not self.failures:
+            return self.whole >= before.whole and self.size >= before.size
+        is_new_failure = bool(self.failures) and not before.failures
+        return is_new_failure or (self.whole, self.size) >= (before.whole, before.size)
+
 
 class Noted(Struct, frozen=True, kw_only=True, tag="noted"):
     """A rollout's decision that changes no state: started, held, frozen, resumed, ended. Its moves are `Move`s."""
@@ -109,9 +117,7 @@ class Registry:
             case Added(version=version):
                 self.versions.setdefault(version.id, entry)
             case Checked(revision=revision):
-                before = self.checks.get(revision, entry)
-                # A failure stands until as many questions are passed, also if a smaller check fails in between.
-                if entry.size >= before.size or (entry.failures and not before.failures):
+                if entry.replaces(self.checks.get(revision, entry)):
                     self.checks[revision] = entry
             case Move() | Unreadable() if entry.epoch != self.epoch + 1:
                 return False

@@ -113,6 +113,11 @@ NO_FILES = Checked(revision=VERSION.id, author="a", unix_ms=1, failures=("trunca
         ([WHOLE, QUICK_FAILED, QUICK], "not the whole set"),
         ([WHOLE, QUICK_FAILED, WHOLE], None),
         ([checked(190, whole=False)], "not the whole set"),
+        ([FAILED, checked(190, whole=False)], "failed its check"),
+        ([FAILED, checked(300, whole=False)], "failed its check"),
+        ([NO_FILES, QUICK], "failed its check"),
+        ([checked(300, whole=False), WHOLE], None),
+        ([checked(300, "zh_right", whole=False), WHOLE], "failed its check"),
     ],
 )
 def test_only_the_whole_set_passes_the_gate_and_a_failure_stays_until_as_many_questions_pass(
