@@ -44,7 +44,8 @@ class RegistryWriter:
     async def opened(cls, kafka: KafkaSettings, author: str | None) -> "AsyncIterator[RegistryWriter]":
         """Raise `SettingsError` for an author's name that only rollouts use, `BrokerUnavailable` without Kafka or the
         topic."""
-        if (author or "").startswith(ROLLOUT_AUTHOR):
+        author = author or getpass.getuser()
+        if author.startswith(ROLLOUT_AUTHOR):
             raise SettingsError(f"--author {author}: only a rollout's own moves are signed so; give your name")
         await read_registry(kafka)  # what follows would wait for the broker as long as it takes
         log, producer = (
@@ -54,7 +55,7 @@ class RegistryWriter:
         try:
             await log.start()
             await producer.start()
-            yield cls(author or getpass.getuser(), kafka.topics.versions, log, producer)
+            yield cls(author, kafka.topics.versions, log, producer)
         finally:
             await producer.stop()
             await log.stop()

@@ -9,7 +9,9 @@ from msgspec.structs import replace
 
 from ops.lifecycle.versions import moves
 from ops.lifecycle.versions.workers import LaneWorkers
+from ops.lifecycle.versions.writer import RegistryWriter
 from shared.errors import ModelError, SettingsError
+from shared.settings.kafka import KafkaSettings
 from shared.versions.registry import Added, Checked, Registry, Unreadable
 from shared.versions.state import Move, Rule, State
 from shared.versions.version import Version
@@ -245,3 +247,12 @@ def test_only_the_named_newest_move_that_cannot_be_read_is_passed_over(named: in
     assert (registry.epoch, registry.blocked) == (5, None)
     assert registry.state_at(10_000).aliases == {"champion": B, "previous": A}, "the scheduled move is off"
     apply(registry, moves.rollback(registry, 10_000))
+
+
+@pytest.mark.parametrize("named", ["rollout r", None], ids=["by the option", "by the user's name"])
+async def test_only_a_rollout_signs_as_a_rollout(monkeypatch: pytest.MonkeyPatch, named: str | None) -> None:
+    """Its moves are taken for the controller's own progress."""
+    monkeypatch.setenv("LOGNAME", "rollout r")
+    with pytest.raises(SettingsError, match="only a rollout's own moves"):
+        async with RegistryWriter.opened(KafkaSettings(), named):
+            pass
