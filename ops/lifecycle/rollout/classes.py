@@ -120,6 +120,10 @@ class Classes:
         kinds = (self._buckets, self._languages, self._tenants)
         return [self.whole, *(each for kind in kinds for each in kind.classes.values())]
 
+    def asked(self, side: Side, since_epoch: int) -> int:
+        """Return a side's questions since an epoch."""
+        return _since(self.whole.asked, since_epoch)[side]
+
     def diverted(self, sides: Sequence[Side], since_epoch: int) -> dict[str, dict[Side, float]]:
         """Return the classes whose questions a side's lane had no time for, and each side's share of such questions
         since an epoch: more than `_MOST_DIVERTED` of a side's, or of the canary's more than chance and the margin

@@ -274,6 +274,10 @@ class Evidence:
         found = [self.answers[of, side] for of in buckets if (of, side) in self.answers]
         return sum(count for counts in found for epoch, count in counts.items() if epoch >= since_epoch)
 
+    def asked(self, side: Side, since_epoch: int) -> int:
+        """Return how many questions count that were asked under an epoch or later, whoever answered them."""
+        return self._classes.asked(side, since_epoch)
+
     def control_bad(self, now_unix_ms: float) -> float | None:
         """Return the share of the control's recent answers that failed or missed; None where they are too few."""
         recent = [bad for unix_ms, bad in self._control if now_unix_ms - unix_ms <= _RECENT_MS]

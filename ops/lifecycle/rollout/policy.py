@@ -218,8 +218,20 @@ def _waiting(plan: Plan, evidence: Evidence, at: Standing, now_unix_ms: float) -
     few = ", ".join(f"{bucket} has {count}" for bucket, count in fewest.items() if count < plan.min_answers)
     if not few:
         return None
-    cause = "".join(f"; {each}" for each in [_no_time(plan, evidence, at)] if each is not None)
-    return Decision(kind="hold", reason=f"too few answers: {few} of {plan.min_answers}{cause}")
+    cause = _no_time(plan, evidence, at) or _no_model(plan, evidence, at)
+    return Decision(kind="hold", reason=f"too few answers: {few} of {plan.min_answers}{f'; {cause}' if cause else ''}")
+
+
+def _no_model(plan: Plan, evidence: Evidence, at: Standing) -> str | None:
+    """Return which lane's model answers few of its questions, or none that a gateway observed; None if no lane's."""
+    for side in _sides(plan):
+        asked, answered = evidence.asked(side, at.since_epoch), evidence.answered(side, since_epoch=at.since_epoch)
+        if not asked:
+            return f"no question of lane {side} counts: none came, or each was stopped or asked for less time"
+        if answered < asked / 2:
+            of_all = f"{answered} of {counted(asked, 'question')}"
+            return f"the model of lane {side} answered {of_all}; look at its workers' logs"
+    return None
 
 
 def _sides(plan: Plan) -> tuple[Side, ...]:

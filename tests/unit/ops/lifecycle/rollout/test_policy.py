@@ -403,6 +403,26 @@ def test_a_version_is_not_promoted_while_it_may_miss_more_deadlines_than_the_mar
     for number in range(1_000):
         rollout.number += 2
         common = {"bucket": "long" if number % 2 else "short", "epoch": 1, "unix_ms": 2_000 * rollout.number}
+@pytest.mark.parametrize("side", ["canary", "control"])
+@pytest.mark.parametrize(
+    ("observed", "cause"),
+    [(0, "no question of lane {} counts"), (30, "the model of lane {} answered 0 of 30 questions")],
+    ids=["without any observation", "answered by the FAQ"],
+)
+def test_a_lane_whose_model_answers_nothing_is_named_with_the_cause(side: Side, observed: int, cause: str) -> None:
+    rollout = Rollout(PLAN)
+    for number in range(60):
+        for each in ("canary", "control"):
+            if each != side or number < observed:
+                by = "" if each == side else None
+                rollout.number += 1
+                found = seen(rollout.number, each, bucket="short", epoch=1, unix_ms=2_000 * rollout.number)
+                rollout.evidence.add(found if by is None else replace(found, answered_by="", ttft_ms=None))
+    decision = rollout.step()
+    assert (decision.kind, decision.reason.startswith("too few answers: short has 0")) == ("hold", True)
+    assert cause.format(side) in decision.reason
+
+
         for side, missed in (("canary", canary), ("control", control)):
             is_missed = (number + 1) * missed // 1_000 > number * missed // 1_000
             rollout.evidence.add(seen(rollout.number + (side == "control"), side, missed=is_missed, **common))
