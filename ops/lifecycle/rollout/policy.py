@@ -69,7 +69,8 @@ class Decision:
 
 def standings(plan: Plan, moves: Sequence[Move]) -> Standing:
     """Return where a rollout stands, by the moves of its controllers, of which the first began it."""
-    begun, *later = [(move, plan.steps.index(move.state.rule.share)) for move in moves if move.state.rule is not None]
+    ruled = [(move, move.state.rule.share) for move in moves if move.state.rule is not None]
+    begun, *later = [(move, plan.steps.index(share)) for move, share in ruled if share in plan.steps]
     first, step = begun
     found = Standing(step, first.epoch, first.unix_ms, step, first.unix_ms)
     for move, step in later:

@@ -284,4 +284,7 @@ def _taken_over(rollout: Rollout, state: State) -> str | None:
         found = {**state.aliases}.get(alias)  # type: ignore[call-overload]
         if found != version:
             return f"alias {alias} was moved from {version} to {found or 'nothing'}"
-    return None if state.rule == rollout.own_moves[-1].state.rule else "another author changed its shares"
+    if state.rule is None or state.rule != rollout.own_moves[-1].state.rule:
+        return "another author changed its shares"
+    share = state.rule.share
+    return None if share in rollout.plan.steps else f"its share of {share:.1%} is none of its steps"

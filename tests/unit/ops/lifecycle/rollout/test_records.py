@@ -166,6 +166,19 @@ def test_shares_that_another_author_changed_end_the_rollout() -> None:
     assert ended.state.rule is None
 
 
+def test_a_move_of_its_own_to_a_share_that_is_no_step_ends_the_rollout() -> None:
+    """As a controller of another release might write it."""
+    registry = registry_of(STARTED)
+    begun = decided(registry)
+    assert isinstance(begun, Move)
+    assert registry.state.rule is not None
+    rule = replace(registry.state.rule, share=0.42, shares={"short": 0.42, "long": 0.42})
+    registry.apply(replace(begun, state=replace(registry.state, epoch=begun.epoch + 1, rule=rule)))
+    ended = decided(registry)
+    assert isinstance(ended, Move)
+    assert (ended.state.rule, ended.reason) == (None, "its share of 42.0% is none of its steps")
+
+
 def test_a_rollout_decides_nothing_behind_a_move_that_it_cannot_read() -> None:
     registry = registry_of(STARTED)
     decided(registry)
