@@ -40,7 +40,7 @@ KEPT_MS: Final = 900_000
 """Retention of questions and answers, unless a deadline may be later."""
 _WEEK_MS: Final = 7 * 86_400_000
 _ERASURES_MS: Final = 32 * 86_400_000
-_ROLLOUT_MS: Final = 14 * 86_400_000
+OBSERVATIONS_MS: Final = 14 * 86_400_000
 _SCALING_MS: Final = 28 * 86_400_000
 
 Headers = Mapping[str, bytes]
@@ -164,7 +164,7 @@ class TopicNames:
         if topic == self.erasures:
             config["retention.ms"] = str(_ERASURES_MS)
         if topic == self.observations:
-            config["retention.ms"] = str(_ROLLOUT_MS)
+            config["retention.ms"] = str(OBSERVATIONS_MS)
         if topic == self.scaling:
             config["retention.ms"] = str(_SCALING_MS)
         return config

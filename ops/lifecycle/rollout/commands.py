@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from ops.command_line import WithLab, by_options, settings_of
 from ops.lifecycle.rollout.evidence import Evidence
-from ops.lifecycle.rollout.plan import Plan, classes_of, pack, steps_of
+from ops.lifecycle.rollout.plan import LONGEST_MS, Plan, classes_of, pack, steps_of
 from ops.lifecycle.rollout.policy import Decision, Health, lacks_room, next_state
 from ops.lifecycle.rollout.records import Rollout, decisions, foreign_rule, newest, next_record, takes_off
 from ops.lifecycle.rollout.surroundings import Surroundings, wanted
@@ -83,6 +83,8 @@ def start(options: StartOptions) -> None:
         raise typer.BadParameter(str(error)) from None
     if options.ab and (len(steps) > 1 or options.control == "none"):
         raise typer.BadParameter("--ab compares with a control at one step: write --ab --steps 50")
+    if len(steps) * options.min_s * 1_000 > LONGEST_MS:
+        raise typer.BadParameter(f"--min-s {options.min_s:g}: a rollout ends after 13 days; write a shorter one")
     if (options.query is None) != (options.at_most is None):
         raise typer.BadParameter("--query and --at-most go together: write --query 'PROMQL' --at-most 0.01")
     typer.echo(asyncio.run(_start(settings_of("rollout"), options, steps)))

@@ -9,7 +9,10 @@ from msgspec import Struct
 from shared.versions.state import Share
 from shared.wire.fields import Count, Revision
 from shared.wire.messages import Bucket
-from shared.wire.topics import BUCKETS
+from shared.wire.topics import BUCKETS, OBSERVATIONS_MS
+
+LONGEST_MS: Final = OBSERVATIONS_MS - 86_400_000
+"""A rollout ends before its first observations are deleted: a new controller reads all of them again."""
 
 
 class Plan(Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ops.lifecycle.rollout.classes import ALL
 from ops.lifecycle.rollout.evidence import CONTROL_BAD, Evidence
-from ops.lifecycle.rollout.plan import Plan
+from ops.lifecycle.rollout.plan import LONGEST_MS, Plan
 from ops.lifecycle.rollout.tally import Side
 from shared.nouns import counted
 from shared.versions.state import Move, Rule, State
@@ -30,6 +30,7 @@ class Standing:
     `best_unix_ms`; `downs` counts its steps down. `passed`: after the last step it had the champion's workers load the
     version."""
 
+    began_unix_ms: int
     step: int
     since_epoch: int
     since_unix_ms: int
@@ -72,13 +73,14 @@ def standings(plan: Plan, moves: Sequence[Move]) -> Standing:
     ruled = [(move, move.state.rule.share) for move in moves if move.state.rule is not None]
     begun, *later = [(move, plan.steps.index(share)) for move, share in ruled if share in plan.steps]
     first, step = begun
-    found = Standing(step, first.epoch, first.unix_ms, step, first.unix_ms)
+    found = Standing(first.unix_ms, step, first.epoch, first.unix_ms, step, first.unix_ms)
     for move, step in later:
         if step == found.step:  # such a move only has the version loaded
             found = dataclasses.replace(found, passed=move.state.loading.get(CHAMPION) == plan.version)
             continue
         best, at = (step, move.unix_ms) if step > found.best else (found.best, found.best_unix_ms)
-        found = Standing(step, move.epoch, move.unix_ms, best, at, found.downs + (step < found.step))
+        downs = found.downs + (step < found.step)
+        found = Standing(first.unix_ms, step, move.epoch, move.unix_ms, best, at, downs)
     return found
 
 
@@ -105,9 +107,8 @@ def _standstill(
 ) -> Decision | None:
     """Return why no step is taken now, or one is taken back; None if the evidence decides. A pause or a missing
     approval stops a step up, not the step down of an overloaded system."""
-    stalled_ms = now_unix_ms - max(health.resumed_unix_ms, at.best_unix_ms)
-    if health.paused is None and stalled_ms > (plan.progress_s + plan.min_s) * 1_000:
-        return Decision(kind="end", reason=f"it has reached no new step for {plan.progress_s / 3_600:g} h")
+    if (late := _too_long(plan, at, health, now_unix_ms)) is not None:
+        return late
     bad_control = _of_control(evidence, now_unix_ms)
     if (back := _step_back(plan, evidence, at, health, bad_control, now_unix_ms)) is not None:
         return back
@@ -119,6 +120,16 @@ def _standstill(
     if (loading := state.loading.get(CHAMPION)) not in (None, plan.version, plan.champion):
         reason = f"the champion's workers load {loading}: wait, or take it off: replyline versions unload"
         return Decision(kind="hold", reason=reason)
+    return None
+
+
+def _too_long(plan: Plan, at: Standing, health: Health, now_unix_ms: float) -> Decision | None:
+    """Return the end of a rollout that has lasted, or has been on its highest step, for too long."""
+    if now_unix_ms - at.began_unix_ms > LONGEST_MS:
+        return Decision(kind="end", reason="it has lasted 13 days, and observations are kept for 14")
+    stalled_ms = now_unix_ms - max(health.resumed_unix_ms, at.best_unix_ms)
+    if health.paused is None and stalled_ms > (plan.progress_s + plan.min_s) * 1_000:
+        return Decision(kind="end", reason=f"it has reached no new step for {plan.progress_s / 3_600:g} h")
     return None
 
 

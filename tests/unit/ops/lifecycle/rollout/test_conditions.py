@@ -203,8 +203,8 @@ def test_a_prometheus_that_is_away_or_not_named_is_a_reason() -> None:
     assert "http://127.0.0.1:1 (" in str(asked("http://127.0.0.1:1", "up"))
 
 
-@pytest.mark.parametrize("given", [["--query", "up"], ["--at-most", "1"]])
-def test_a_query_and_its_bound_go_together(given: list[str]) -> None:
+@pytest.mark.parametrize("given", [["--query", "up"], ["--at-most", "1"], ["--min-s", "604800"]])
+def test_options_that_do_not_fit_together_are_refused(given: list[str]) -> None:
     done = CliRunner().invoke(cli.app, ["rollout", "start", "v", *given])
     assert done.exit_code == 2
 

@@ -237,6 +237,18 @@ def test_a_person_who_loads_another_version_is_waited_for() -> None:
     assert "replyline versions unload" in decision.reason
 
 
+@pytest.mark.parametrize("of", [{"steps": (0.5,), "ab": True}, {"steps": (0.5,)}, {"steps": (0.1, 0.5)}])
+@pytest.mark.parametrize("paused", [None, "paused by ann: a holiday"])
+def test_a_rollout_ends_before_its_first_observations_are_deleted(of: dict[str, Any], paused: str | None) -> None:
+    """A controller that starts later would judge it by the rest of them."""
+    rollout = Rollout(replace(PLAN, progress_s=31_536_000.0, **of))
+    assert rollout.step(13 * 86_400 - 1, Health(paused=paused)).kind == "hold"
+    decision = rollout.step(10, Health(paused=paused))
+    assert decision.kind == "end"
+    assert "13 days" in decision.reason
+    assert rollout.state.aliases == BEFORE.aliases
+
+
 def test_a_comparison_ends_where_both_were() -> None:
     rollout = Rollout(replace(PLAN, steps=(0.5,), ab=True, classes=("short",)))
     rollout.answer("short", 4)
@@ -391,18 +403,6 @@ def test_a_lane_without_time_for_any_question_is_named_where_answers_are_too_few
     assert decision.reason.endswith("add workers to the lane")
 
 
-@pytest.mark.parametrize(
-    ("canary", "control", "kind"),
-    [(40, 14, "hold"), (14, 40, "promote"), (14, 14, "promote"), (0, 0, "promote"), (100, 100, "hold")],
-)
-def test_a_version_is_not_promoted_while_it_may_miss_more_deadlines_than_the_margin(
-    canary: int, control: int, kind: str
-) -> None:
-    """Of 1,000 answers; too small a difference for an alarm. If both sides miss many, chance may hide one."""
-    rollout = Rollout()
-    for number in range(1_000):
-        rollout.number += 2
-        common = {"bucket": "long" if number % 2 else "short", "epoch": 1, "unix_ms": 2_000 * rollout.number}
 @pytest.mark.parametrize("side", ["canary", "control"])
 @pytest.mark.parametrize(
     ("observed", "cause"),
@@ -423,6 +423,18 @@ def test_a_lane_whose_model_answers_nothing_is_named_with_the_cause(side: Side, 
     assert cause.format(side) in decision.reason
 
 
+@pytest.mark.parametrize(
+    ("canary", "control", "kind"),
+    [(40, 14, "hold"), (14, 40, "promote"), (14, 14, "promote"), (0, 0, "promote"), (100, 100, "hold")],
+)
+def test_a_version_is_not_promoted_while_it_may_miss_more_deadlines_than_the_margin(
+    canary: int, control: int, kind: str
+) -> None:
+    """Of 1,000 answers; too small a difference for an alarm. If both sides miss many, chance may hide one."""
+    rollout = Rollout()
+    for number in range(1_000):
+        rollout.number += 2
+        common = {"bucket": "long" if number % 2 else "short", "epoch": 1, "unix_ms": 2_000 * rollout.number}
         for side, missed in (("canary", canary), ("control", control)):
             is_missed = (number + 1) * missed // 1_000 > number * missed // 1_000
             rollout.evidence.add(seen(rollout.number + (side == "control"), side, missed=is_missed, **common))
