@@ -23,7 +23,7 @@ from shared.errors import SettingsError
 from shared.settings import load_settings
 
 _NOT_CORE: Final = ("monitoring.coreos.com/", "keda.sh/")
-_PODS: Final = ("Deployment", "StatefulSet", "Job")
+PODS: Final = ("Deployment", "StatefulSet", "Job")
 _SCALERS: Final = ("HorizontalPodAutoscaler", "ScaledObject")
 _SECRETS: Final = "/secrets/"
 # scheme://user@host:port of a URL, or host:port, in a list.
@@ -43,7 +43,7 @@ Object = dict[str, Any]
 
 def faults(objects: list[Object]) -> Iterator[str]:
     """Return a line for each thing that is wrong."""
-    labels = [each["spec"]["template"]["metadata"]["labels"] for each in objects if each["kind"] in _PODS]
+    labels = [each["spec"]["template"]["metadata"]["labels"] for each in objects if each["kind"] in PODS]
     for each in objects:
         name = f"{each['kind']} {each['metadata']['name']}"
         if each["kind"] == "Ingress":
@@ -51,7 +51,7 @@ def faults(objects: list[Object]) -> Iterator[str]:
         for selector in _selectors(each):
             if not any(selector.items() <= found.items() for found in labels):
                 yield f"{name}: no pod has {selector}"
-        if each["kind"] in _PODS:
+        if each["kind"] in PODS:
             pod = each["spec"]["template"]["spec"]
             if pod.get("enableServiceLinks", True):
                 yield f"{name}: enableServiceLinks is not false: a Service's variables could be taken for settings"
@@ -69,7 +69,7 @@ def faults(objects: list[Object]) -> Iterator[str]:
 def _of_names(each: Object) -> Iterator[str]:
     """Yield a line if Kubernetes would refuse the name, or cut that of a pod."""
     name = each["metadata"]["name"]
-    limit = _MOST_NAME if each["kind"] in _PODS else _MOST_LABEL
+    limit = _MOST_NAME if each["kind"] in PODS else _MOST_LABEL
     if len(name) > limit:
         yield f"{len(name)} characters, and {limit} are allowed"
     if each["kind"] == "Service" and not re.fullmatch(r"[a-z]([a-z0-9-]*[a-z0-9])?", name):

@@ -1,4 +1,5 @@
-"""Render the chart with values that are null or of another type, and with odd names, for `make k8s-check`.
+"""Render the chart with values that are null or of another type, with odd names, and as two releases, for
+`make k8s-check`.
 
 Each value of values.yaml and of every example is tried. It renders, or helm ends with a line that names the value. A
 line about a template is a fault: its reader has written values.
@@ -10,13 +11,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import permutations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import yaml
 
-from tests.kubernetes.manifests import faults
+from tests.kubernetes.manifests import PODS, Object, faults
 
 ROOT: Final = Path(__file__).parents[2]
 CHART: Final = ROOT / "ops" / "k8s" / "replyline"
@@ -111,12 +113,55 @@ def odd_names(folder: Path) -> Iterator[str]:
                 yield f"releases {name} and {other}: both have {each['kind']} {each['metadata']['name']}"
 
 
-def rendered_twice(folder: Path) -> Iterator[str]:
-    """GitOps renders at each look, and replaces what differs."""
+def objects_of(folder: Path, values: Values, name: str = "chat") -> list[Object]:
+    return [each for each in yaml.safe_load_all(render(folder, values, name)[0]) if each]
+
+
+def two_releases(folder: Path) -> Iterator[str]:
+    """Render each example as two releases of a namespace: each object bears its release's name, and none names an
+    object of the other or selects its pods."""
     for file in EXAMPLES:
         values = yaml.safe_load(file.read_text())
-        if render(folder, values) != render(folder, values):
+        releases = {name: objects_of(folder, values, name) for name in ("release-1", "release-2")}
+        for (name, ours), (other, theirs) in permutations(releases.items(), 2):
+            pods = [each["spec"]["template"]["metadata"]["labels"] for each in theirs if each["kind"] in PODS]
+            for each in ours:
+                shown = yaml.safe_dump(each)
+                chosen = [labels for labels in label_selectors(each) for pod in pods if labels.items() <= pod.items()]
+                if name not in each["metadata"]["name"] or other in shown or chosen:
+                    yield f"{file.name}: {each['kind']} {each['metadata']['name']} is not {name}'s alone: {chosen}"
+
+
+def label_selectors(value: Any, name: str = "") -> Iterator[dict[str, str]]:
+    """Yield the labels by which an object selects pods, at any depth; not those of namespaces."""
+    if isinstance(value, list):
+        for each in value:
+            yield from label_selectors(each, name)
+    elif isinstance(value, dict):
+        if name == "matchLabels" or (name == "selector" and not value.keys() & {"matchLabels", "matchExpressions"}):
+            yield value
+        for inner in value.keys() - {"namespaceSelector"}:
+            yield from label_selectors(value[inner], inner)
+
+
+def restored(folder: Path) -> Iterator[str]:
+    """Return what a rollback, which applies the earlier objects and runs no hook, would not bring back.
+
+    Settings are in the pods' templates, so another setting starts new pods, and the earlier one renders the earlier
+    objects, as GitOps expects too. Only the job that creates topics is a hook. An uninstall keeps nothing.
+    """
+    for file in EXAMPLES:
+        values = yaml.safe_load(file.read_text())
+        other = changed(values, ("settings", "REPLYLINE_LOG__LEVEL"), "error")
+        before, after, again = (objects_of(folder, each) for each in (values, other, values))
+        if before != again:
             yield f"{file.name}: a second rendering differs from the first"
+        for old, new in zip(before, after, strict=True):
+            notes = old["metadata"].get("annotations") or {}
+            if ("helm.sh/hook" in notes) != (old["kind"] == "Job") or "helm.sh/resource-policy" in notes:
+                yield f"{file.name}: {old['kind']} {old['metadata']['name']}: {notes}"
+            if old["kind"] in PODS and old["spec"]["template"] == new["spec"]["template"]:
+                yield f"{file.name}: {old['kind']} {old['metadata']['name']}: another setting starts no new pods"
 
 
 def main() -> int:
@@ -124,7 +169,7 @@ def main() -> int:
         folder = Path(name)
         tried = list(cases())
         found = [each for each in pool.map(lambda case: fault(folder, case), tried) if each]
-        found += [*odd_names(folder), *rendered_twice(folder)]
+        found += [*odd_names(folder), *two_releases(folder), *restored(folder)]
     for each in found:
         sys.stderr.write(f"{each}\n")
     if not found:
