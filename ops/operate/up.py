@@ -26,7 +26,7 @@ from ops.stack.demo_env import RUN_DIR, demo_env, demo_env_path, stdout_to
 from ops.stack.embedded import EMBEDDED_KAFKA_SETTINGS, EMBEDDED_PARTITIONS, EmbeddedKafka, EmbeddedRedis
 from ops.stack.own_pages import open_page
 from ops.stack.own_services import OWN_SERVICES
-from ops.stack.port_use import another_port, listen_problem
+from ops.stack.port_use import another_port, is_replyline, listen_problem
 from ops.stack.processes import Child, ServiceError, free_port
 from ops.stack.readiness import wait_ready
 from ops.stack.restarts import DEATHS, WITHIN_S, Restarts
@@ -96,13 +96,9 @@ class _Ports:
     @classmethod
     def of(cls, gateway: GatewaySettings) -> Self:
         """Choose the ports. Raises `ServiceError` and `ListenError` if a configured one cannot be used."""
-        port = gateway.port or free_port()
-        _check_port(gateway.host, port)
-        for name in ("http_port", "grpc_port"):
-            if getattr(gateway, name):
-                ListenAddress.of_settings("gateway", gateway, name).listen().close()
+        _check_ports(gateway)
         return cls(
-            gateway=port,
+            gateway=gateway.port or free_port(),
             http=gateway.http_port or free_port(),
             grpc=gateway.grpc_port or free_port(),
             gateway_metrics=free_port(),
@@ -254,13 +250,23 @@ async def _wait(stop: asyncio.Event, limit_s: float) -> None:
             await stop.wait()
 
 
+def _check_ports(gateway: GatewaySettings) -> None:
+    """Raise `ServiceError` or `ListenError` if a configured port cannot be used."""
+    if gateway.port:
+        _check_port(gateway.host, gateway.port)
+    for name in ("http_port", "grpc_port"):
+        if getattr(gateway, name):
+            ListenAddress.of_settings("gateway", gateway, name).listen().close()
+
+
 def _check_port(host: str, port: int) -> None:
     """Raise `ServiceError` if the gateway cannot listen on this address."""
     problem = listen_problem(host, port)
     if problem is None:
         return
     if problem.errno == errno.EADDRINUSE:
-        raise ServiceError(f"port {port} is in use on {host}; choose another: {demo_command(another_port(port))}")
+        user = " by another Replyline; use that one, or choose" if is_replyline(host, port) else "; choose"
+        raise ServiceError(f"port {port} is in use on {host}{user} another: {demo_command(another_port(port))}")
     why = (problem.strerror or str(problem)).partition(" (while ")[0]
     raise ServiceError(
         f"the gateway cannot listen on {host_port(host, port)} ({why}); set {PREFIX}GATEWAY__HOST to an address "
@@ -287,7 +293,9 @@ async def up(
 
     Raises:
         ServiceError: a part cannot be started, or died too often
+        ListenError: a configured port cannot be used
     """
+    _check_ports(settings.gateway)  # before this truncates the log of a demo that runs at the same port
     with ExitStack() as files:
         terminal = log = None
         if not as_json:
@@ -310,6 +318,8 @@ async def up(
             if terminal is not None:
                 print(_for_a_person(addresses, engine, log), file=terminal)
             await system.watch(stop)
+        if terminal is not None:
+            print("\nreplyline: finishing open answers; Ctrl-C again ends it immediately", file=terminal)
 
 
 def _log_ready(addresses: Addresses, engine: str, env: str | None) -> None:

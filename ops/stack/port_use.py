@@ -25,13 +25,13 @@ class PortUse(StrEnum):
 
 
 def port_use(host: str, port: int) -> PortUse:
-    """Return the use of a port. A program that does not answer delays this by one second."""
+    """Return the use of a port."""
     problem = listen_problem(host, port)
     if problem is None:
         return PortUse.FREE
     if problem.errno != errno.EADDRINUSE:
         return PortUse.UNUSABLE
-    return PortUse.REPLYLINE if _is_replyline(_ANY_ADDRESS.get(host, host), port) else PortUse.OTHER
+    return PortUse.REPLYLINE if is_replyline(host, port) else PortUse.OTHER
 
 
 def listen_problem(host: str, port: int) -> OSError | None:
@@ -48,9 +48,10 @@ def another_port(port: int) -> int:
     return port + 1 if _LOWEST_OF_ANYBODY <= port < _HIGHEST else _USUAL
 
 
-def _is_replyline(host: str, port: int) -> bool:
-    """Return whether a Replyline answers: only its page has this element."""
-    return _OF_OURS in (_get(host, port, "/") or b"")
+def is_replyline(host: str, port: int) -> bool:
+    """Return whether a Replyline answers: only its page has this element. A program that does not answer delays this by
+    one second."""
+    return _OF_OURS in (_get(_ANY_ADDRESS.get(host, host), port, "/") or b"")
 
 
 def _get(host: str, port: int, path: str) -> bytes | None:

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,9 +26,33 @@ def refused(monkeypatch: pytest.MonkeyPatch, number: int, port: int = 8_080) -> 
     return str(caught.value)
 
 
-def test_a_port_is_taken_only_where_somebody_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = refused(monkeypatch, errno.EADDRINUSE)
-    assert taken == "port 8080 is in use on ::1; choose another: make demo PORT=8081"
+@pytest.mark.parametrize(
+    ("ours", "remedy"),
+    [
+        (False, "port 8080 is in use on ::1; choose another: make demo PORT=8081"),
+        (True, "port 8080 is in use on ::1 by another Replyline; use that one, or choose another: make demo PORT=8081"),
+    ],
+)
+def test_a_used_port_is_refused_with_its_user_and_a_free_one(
+    monkeypatch: pytest.MonkeyPatch, ours: bool, remedy: str
+) -> None:
+    monkeypatch.setattr(up, "is_replyline", lambda *_: ours)
+    assert refused(monkeypatch, errno.EADDRINUSE) == remedy
+
+
+async def test_a_demo_that_cannot_start_leaves_the_log_of_the_one_that_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Two demos at one port have the same log."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(up, "listen_problem", lambda *_: OSError(errno.EADDRINUSE, "in use"))
+    monkeypatch.setattr(up, "is_replyline", lambda *_: True)
+    log = tmp_path / ".run" / "demo-9000.log"
+    log.parent.mkdir()
+    log.write_text("what the first has logged\n")
+    with pytest.raises(ServiceError, match="port 9000 is in use"):
+        await up.up(Settings.model_validate({"gateway": {"port": 9_000}}), asyncio.Event(), as_json=False)
+    assert log.read_text() == "what the first has logged\n"
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EADDRNOTAVAIL])
