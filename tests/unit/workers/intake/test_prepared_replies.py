@@ -1,0 +1,87 @@
+"""Replies to a question back, and the sentences of the model that are shown."""
+
+from typing import Any
+
+import pytest
+
+from shared.faq import FaqEntry
+from shared.faq.answer_policy import AnswerPolicy, Clarify
+from shared.faq.decision.sureness import Thresholds
+from shared.wire.messages import Said
+from tests.support.samples.prompts import TOKENIZER, said
+from tests.unit.workers.intake.test_prepare import DELIVERY, NOW, POLICY, RETURNS, job
+from workers.request.job import Job
+
+
+def written(asked: Job, text: str) -> str:
+    for token_id in TOKENIZER.encode_text(text):
+        asked.answer.add(token_id)
+    asked.answer.finish()
+    return asked.answer.text
+
+
+def test_an_answer_names_what_its_entries_or_the_shops_earlier_words_name() -> None:
+    earlier = said("I paid 17 euros for AX-3391-B.", DELIVERY.answer, [DELIVERY.as_grounding()], source="faq")
+    for named in ("You have 30 days.", "It takes 3 days.", "It is 30 days for AX-3391-B."):
+        assert written(job(RETURNS.question, turns=[earlier]), named) == named
+    for claimed in ("You have 99 days.", "It is 17 euros."):
+        assert written(job(RETURNS.question, turns=[earlier]), claimed) == RETURNS.answer
+    assert written(job(RETURNS.question, guarded=False), "You have 99 days.") == "You have 99 days."
+
+
+def test_only_a_model_that_paraphrases_may_use_words_that_the_shop_lacks() -> None:
+    own = "Anything that disappoints goes back to us without a fuss."
+    assert written(job(RETURNS.question), own) == RETURNS.answer
+    assert written(job(RETURNS.question, paraphrases=True), own) == own
+    assert written(job(RETURNS.question, paraphrases=True), "You have 99 days.") == RETURNS.answer
+
+
+def test_where_nothing_that_was_written_can_be_shown_there_is_something_to_say() -> None:
+    grounded, anything = job(RETURNS.question), job("Sing!", policy=AnswerPolicy(grounded=False))
+    assert [asked.instead.source for asked in (grounded, anything) if asked.instead] == ["faq", "unsure"]
+
+
+ASKED_WHICH = POLICY.reply(Clarify((RETURNS, DELIVERY), "en"))
+
+
+@pytest.mark.parametrize("told", [False, True], ids=["history", "turns"])
+@pytest.mark.parametrize(
+    ("reply", "answers"),
+    [
+        ("1", [RETURNS]),
+        ("the second one", [DELIVERY]),
+        ("delivery takes how long", [DELIVERY]),
+        ("both", [RETURNS, DELIVERY]),
+    ],
+)
+def test_a_reply_to_the_question_which_one_is_meant_gets_that_entry(
+    reply: str, answers: list[FaqEntry], told: bool
+) -> None:
+    turn = said("help", ASKED_WHICH.text, name="r0", source="clarify", asked_unix_ms=NOW - 90)
+    before: dict[str, Any] = (
+        {"turns_told": (Said(user="help", assistant=ASKED_WHICH.text),)} if told else {"turns": [turn]}
+    )
+    answered = job(reply, **before)
+    assert (answered.decided, answered.fallback.source) == (True, "faq")
+    assert answered.fallback.text == "\n\n".join(entry.answer for entry in answers)
+
+
+@pytest.mark.parametrize(("reply", "says"), [("None of these", "I don't know"), ("都不是", "不清楚")])
+def test_a_reply_that_refuses_both_gets_what_can_be_done(reply: str, says: str) -> None:
+    turn = said("help", ASKED_WHICH.text, name="r0", source="clarify", asked_unix_ms=NOW - 90)
+    answered = job(reply, turns=[turn]).fallback
+    assert answered.source == "unsure"
+    assert says in answered.text
+
+
+def test_a_button_asks_the_entrys_question_as_a_suggestion_does() -> None:
+    turn = said("help", ASKED_WHICH.text, name="r0", source="clarify", asked_unix_ms=NOW - 90)
+    assert job(RETURNS.question, turns=[turn]).fallback.text == RETURNS.answer
+
+
+def test_a_customer_is_not_asked_twice_in_a_row() -> None:
+    policy = AnswerPolicy(thresholds=Thresholds(confident=1.0, weak=0.0))
+    question = "return delivery"
+    turns = [said(question, ASKED_WHICH.text, name="r0", source="clarify", asked_unix_ms=NOW - 90)]
+    assert job(question, policy=policy).fallback.source == "clarify"
+    assert job(question, policy=policy, turns=turns).fallback.source == "quote"
