@@ -84,7 +84,7 @@ class ClientQuestion:
 
 
 def digest(kind: str, *parts: str | bytes) -> str:
-    """Return a name of that kind for these parts: the same at every gateway, and different for other parts."""
+    """Return a name made of `kind` and a digest of the parts: the same at every gateway."""
     hashed = hashlib.blake2b(digest_size=16)
     for part in parts:
         data = part.encode() if isinstance(part, str) else part

@@ -6,7 +6,8 @@ from typing import Final, NamedTuple
 
 
 class Unit(NamedTuple):
-    """A unit; a number times `factor` is in the kind's base unit. `is_rest`: 九折 and 95折 name the rest of a price."""
+    """A unit. `factor` converts to the base unit of its kind. `is_rest`: the number says what remains of a price, as in
+    九折 and 95折."""
 
     kind: str
     factor: Decimal = Decimal(1)

@@ -74,7 +74,7 @@ def signature_of(path: Path) -> Path:
 
 
 def sign_faq(path: Path, key: Ed25519PrivateKey, version: int) -> Bundle:
-    """Return a FAQ file or folder as a signed version. Raises `SettingsError` where the FAQ is not fit."""
+    """Return a FAQ file or folder as a signed version. Raises `SettingsError` if the FAQ is not fit."""
     read_entries(path)
     records = [
         record for content in read_files(path) for record in msgspec.json.decode(content, type=list[msgspec.Raw])

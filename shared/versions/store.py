@@ -52,7 +52,7 @@ def open_version(
     document must equal the registry's, `expected`, if that is known. Without `verify` the files' sizes are compared,
     not their sha256.
 
-    Raises `VersionError` with one named reason, `SettingsError` where `model.trusted_keys` holds no key.
+    Raises `VersionError` with one named reason, `SettingsError` if `model.trusted_keys` holds no key.
     """
     return _Opening(model.versions_dir / revision, revision, expected).open(model.trusted_keys, verify=verify)
 

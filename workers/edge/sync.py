@@ -42,7 +42,7 @@ class FaqFiles:
         return self.folder / FAQ
 
     def open(self) -> None:
-        """Use what was kept, where something was. Raises `SettingsError` where no trusted key has signed it."""
+        """Use what was kept, where something was. Raises `SettingsError` if no trusted key has signed it."""
         self.folder.mkdir(parents=True, exist_ok=True)
         if (self.folder / SIGNED).exists():
             bundle = Bundle.open(self.folder / SIGNED)

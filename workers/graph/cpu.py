@@ -51,7 +51,7 @@ def write_cpu_decoder(
 
     int8 rounds every matrix to 8 bits in blocks of 32 (norms, biases, attention and KV stay float32); fp32 rounds
     nothing. `centre` `[hidden]` is what is usually projected to logits, for int8. `native` is given int8's numbers too.
-    Raises `ModelError` where a weight cannot be rounded or the kernels cannot take the heads' size.
+    Raises `ModelError` if a weight cannot be rounded or the kernels cannot take the heads' size.
     """
     architecture = checkpoint.architecture
     if architecture.head_dim % _HEAD_DIM_MULTIPLE:

@@ -49,7 +49,7 @@ class NativeFile:
     _gate: Blocks | None = None
 
     def matrix(self, name: str, blocks: Blocks) -> None:
-        """Write the matrix of product `name`: of gate when up comes, which is next. Raises `ModelError` where a scale
+        """Write the matrix of product `name`: of gate when up comes, which is next. Raises `ModelError` if a scale
         is beyond float16."""
         layer, part = _layer_and_part(name)
         if part == _GATE:
@@ -101,7 +101,7 @@ def native_file(folder: Path, architecture: Architecture, form: Form) -> Iterato
 def write_four_bits(checkpoint: Checkpoint, folder: Path, progress: Progress) -> None:
     """Write `model.native` of the 4 bits that the source has, as they are, and of tables in 8 bits.
 
-    Raises `ModelError` where a layer's matrix is not of 4 bits or the native engine cannot take the model's sizes.
+    Raises `ModelError` if a layer's matrix is not of 4 bits or the native engine cannot take the model's sizes.
     """
     architecture = checkpoint.architecture
     wrong = unpackable(architecture)
@@ -128,7 +128,7 @@ def interleaved(gate: NDArray[Any], up: NDArray[Any]) -> NDArray[Any]:
 
 
 def packed(blocks: Blocks) -> NDArray[np.uint8]:
-    """Return a matrix as it is stored: `[units, superblocks, 2 panels, bytes]`. Raises `OverflowError` where a number
+    """Return a matrix as it is stored: `[units, superblocks, 2 panels, bytes]`. Raises `OverflowError` if a number
     is beyond float16."""
     rows, columns = padded(len(blocks.levels), UNIT), padded(blocks.levels.shape[1], 2)
     if blocks.minima is None:

@@ -158,7 +158,7 @@ def unpackable(architecture: Architecture) -> str | None:
 def read_index(data: bytes | mmap.mmap | memoryview, architecture: Architecture, file: Path) -> Index:
     """Return where each section of `data`, the bytes of `file`, lies: the very sections that `architecture` has.
 
-    Raises `ModelError` where the file is not of this layout, or a section is missing, outside the file, not aligned or
+    Raises `ModelError` if the file is not of this layout, or a section is missing, outside the file, not aligned or
     not of its size.
     """
     wrong = unpackable(architecture)

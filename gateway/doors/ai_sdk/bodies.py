@@ -32,8 +32,7 @@ class _UiMessage(Struct):
 
 
 class ChatBody(Struct):
-    """The body of a request. The conversation is in `messages`; the customer's message alone in `messages` or
-    `message`."""
+    """The body of a request. `messages` has the whole conversation, or like `message` only the customer's message."""
 
     id: Annotated[str, Meta(min_length=1, max_length=_MAX_CHAT_CHARS)]
     messages: list[_UiMessage] | None = None

@@ -71,7 +71,7 @@ def _plots(runs: Sequence[Told]) -> list[Plot]:
 
 
 def _shares(one: Told) -> Floats:
-    """Return the share in time at each tick, averaged over as many ticks as one point of the plot has."""
+    """Return the share of answers in time around each tick: a moving average as wide as one point of the plot."""
     width = max(1, len(one.played.asked) // _BINS)
     asked, in_time = (np.convolve(values, np.ones(width), "same") for values in (one.played.asked, one.played.in_time))
     shares: Floats = np.where(asked > 0, in_time / np.maximum(asked, 1e-9), 1.0)

@@ -18,7 +18,7 @@ _TOPIC: Final = "learned"
 
 
 def faq_folder(path: Path | None) -> Path:
-    """Return the folder of the FAQ. Raises `SettingsError` where it is no folder: then what to type."""
+    """Return the folder of the FAQ. Raises `SettingsError` if it is no folder: then what to type."""
     if path is not None and path.is_dir():
         return path
     found = PACKAGED_PATH if path is None else path
@@ -30,7 +30,7 @@ def faq_folder(path: Path | None) -> Path:
 
 def add_lesson(folder: Path, lesson: Lesson) -> None:
     """Add a lesson and its entry; one of the same entry is replaced, and its people are kept. The lesson is written
-    first: after a crash no entry is without the conversations that it comes from. Raises `SettingsError` where the FAQ
+    first: after a crash no entry is without the conversations that it comes from. Raises `SettingsError` if the FAQ
     would be bad, as where another entry asks the same."""
     with locked(folder):
         before = read_lessons(folder)

@@ -269,7 +269,7 @@ def _tell(line: str) -> None:
 
 
 def _text_of(option: str, path: Path | None) -> str | None:
-    """Return the text of a file that an option names. Raises `SettingsError` where it cannot be read."""
+    """Return the text of a file that an option names. Raises `SettingsError` if it cannot be read."""
     try:
         return None if path is None else path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeError) as error:

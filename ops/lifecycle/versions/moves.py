@@ -150,7 +150,7 @@ def shadow(registry: Registry, share: float, now_unix_ms: float) -> State:
 
 def parse_moment(text: str, now_unix_ms: float) -> int:
     """Return the moment that `--at` names, in Unix milliseconds: `+90s`, `+10m`, `+2h`, or a time of ISO 8601, in UTC
-    where it says nothing else. Raises `SettingsError` where it is neither, or has passed."""
+    where it says nothing else. Raises `SettingsError` if it is neither, or has passed."""
     span = _SPAN.fullmatch(text)
     if span is not None:
         return int(now_unix_ms) + int(span[1]) * _SPAN_MS[span[2]]

@@ -17,7 +17,7 @@ _READABLE: Final = 0o644
 
 
 def write_keys(private: Path, public: Path) -> str:
-    """Write a new key pair; return its id. Raises `SettingsError` where a file is there already."""
+    """Write a new key pair; return its id. Raises `SettingsError` if a file is there already."""
     key = Ed25519PrivateKey.generate()
     secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     shown = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
@@ -31,8 +31,12 @@ def write_keys(private: Path, public: Path) -> str:
 
 
 def sign(folder: Path, key_file: Path) -> str:
-    """Sign the document of a version of the store, and with it every file that the document names; return the key's id.
-    Raises `ModelError` if the folder holds no version, or one that is not whole, `SettingsError`."""
+    """Sign the document of a stored version, and by the hashes in it the version's files; return the key's id.
+
+    Raises:
+        ModelError: the folder is no version of the store, or its document does not name the golden prompts
+        SettingsError: the key cannot be read
+    """
     key = read_private_key(key_file)
     store, again = ModelSettings(versions_dir=folder.parent), f"replyline versions add {folder} --key {key_file}"
     if not (folder / DOCUMENT).is_file():

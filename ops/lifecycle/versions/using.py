@@ -32,7 +32,7 @@ async def load(writer: RegistryWriter, kafka: KafkaSettings, name: str, lane: La
     """Have every live worker of a lane load a version; return how many did. The lane loads nothing again where one
     refuses it, or does not in time.
 
-    Raises `ModelError`, `MoveLost`, `NotLoaded` with who lacks it, and why where one says so, `BrokerUnavailable`."""
+    Raises `ModelError`, `MoveLost`, `NotLoaded` with who lacks it, and why if one says so, `BrokerUnavailable`."""
     version = moves.allowed(writer.registry, name)
     state = moves.load(writer.registry, name, lane, wire_unix_ms())
     await writer.move(state, f"load {version.name}")

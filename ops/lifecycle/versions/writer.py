@@ -69,7 +69,7 @@ class RegistryWriter:
         await self.log.append(self.producer, self.topic, entry)
 
     async def move(self, state: State, reason: str, numbers: Mapping[str, float] | None = None, over: int = 0) -> Move:
-        """Move to a state. Raises `MoveLost` where another author was first, `BrokerUnavailable`."""
+        """Move to a state. Raises `MoveLost` if another author was first, `BrokerUnavailable`."""
         now = round(wire_unix_ms())
         move = Move(state=state, author=self.author, reason=reason, unix_ms=now, numbers=dict(numbers or {}))
         if not await self.log.append(self.producer, self.topic, move, over):

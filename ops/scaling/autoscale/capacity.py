@@ -49,7 +49,7 @@ class Capacity(Struct, frozen=True, kw_only=True):
 def simulate(
     costs: EngineCosts, settings: Settings, *, slots: int, goal: float, tell: Callable[[int], None] = lambda _: None
 ) -> Capacity:
-    """Return what a worker of such costs carries. Raises `SettingsError` where it keeps the goal at no load."""
+    """Return what a worker of such costs carries. Raises `SettingsError` if it keeps the goal at no load."""
     experiment = Experiment(
         slots=slots,
         seconds=1.0,

@@ -56,7 +56,7 @@ class DeletionCosts:
 
     @classmethod
     def of(cls, environ: Mapping[str, str], account: Path = ACCOUNT) -> Self:
-        """Return what reaches this pod's API server. Raises `SettingsError` where this is no pod with an account."""
+        """Return what reaches this pod's API server. Raises `SettingsError` if this is no pod with an account."""
         host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "")
         try:
             (account / "token").read_text(encoding="ascii")

@@ -109,7 +109,7 @@ def quantize(weight: NDArray[np.float32]) -> tuple[NDArray[np.uint8], NDArray[np
     Of the scales that put a block's largest weight at level 64 to 127, the one with the smallest error is chosen.
     Weights from a coarser grid (a GGUF's 4 or 5 bits) nearly fit one of these scales: their error is a third of that
     with level 127. Returns the bytes `[n, k / 32, 32]`, stored with the implied zero point 128, and the scales
-    `[n, k / 32]`; a weight is `(byte - 128) * scale`. Raises `ModelError` where `k` is no multiple of 32 or a weight is
+    `[n, k / 32]`; a weight is `(byte - 128) * scale`. Raises `ModelError` if `k` is no multiple of 32 or a weight is
     not finite.
     """
     rows, columns = weight.shape
@@ -157,7 +157,7 @@ def row_scales(weight: NDArray[np.float32], grid: Grid) -> NDArray[np.float32]:
     """Return the step `[out]` by which each row of a matrix `[out, in]` has its largest weight at the grid's largest
     level.
 
-    Raises `ModelError` where a weight is not finite.
+    Raises `ModelError` if a weight is not finite.
     """
     return half_scale(_peaks(weight) / np.float32(grid.largest))
 

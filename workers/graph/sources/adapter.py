@@ -101,7 +101,7 @@ class Adapter:
 
     @classmethod
     def open(cls, path: Path, *, source_sha256: str | None = None) -> Self:
-        """`source_sha256` is of the model that it is for. Raises `ModelError`, in one line, where a file is missing,
+        """`source_sha256` is of the model that it is for. Raises `ModelError`, in one line, if a file is missing,
         damaged, or of a kind that is not supported, or the manifest names another model."""
         config = _read_config(path / CONFIG)
         manifest = _read_manifest(path)
@@ -128,7 +128,7 @@ class Adapter:
     def merged(self, checkpoint: Checkpoint) -> Checkpoint:
         """Return the checkpoint with the adapter in it, matrix by matrix as they are read.
 
-        Raises `ModelError` where a matrix that it changes is not there or is of another shape.
+        Raises `ModelError` if a matrix that it changes is not there or is of another shape.
         """
         weights = dict(checkpoint.weights)
         for name in self.down:

@@ -53,7 +53,7 @@ class ModelConfig(Struct, frozen=True, kw_only=True):
 
 
 def read_config(folder: Path) -> ModelConfig:
-    """Read `config.json`. Raises `ModelError` where it is missing or describes no decoder of this kind."""
+    """Read `config.json`. Raises `ModelError` if it is missing or describes no decoder of this kind."""
     path = folder / "config.json"
     try:
         return msgspec.json.decode(path.read_bytes(), type=ModelConfig)
@@ -64,7 +64,7 @@ def read_config(folder: Path) -> ModelConfig:
 
 
 def architecture_of(config: ModelConfig) -> Architecture:
-    """Return the architecture that `config` describes. Raises `ModelError` with the field and its value where that is
+    """Return the architecture that `config` describes. Raises `ModelError` with the field and its value if that is
     not supported."""
     _refuse_unsupported(config)
     family = config.architectures[0]

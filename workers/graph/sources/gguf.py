@@ -48,7 +48,7 @@ class GgufSource:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Parse the header. Raises `ModelError` where the file is missing, damaged or cut off."""
+        """Parse the header. Raises `ModelError` if the file is missing, damaged or cut off."""
         import gguf
 
         try:
@@ -120,7 +120,7 @@ class GgufSource:
         return Checkpoint(architecture=architecture, weights=weights)
 
     def field(self, key: str, kind: type[_T]) -> _T:
-        """Return the metadata value `key`. Raises `ModelError` where it is missing or of another type."""
+        """Return the metadata value `key`. Raises `ModelError` if it is missing or of another type."""
         value = self.metadata.get(key)
         if not isinstance(value, kind):
             raise ModelError(f"{self.path.name} has no {kind.__name__} {key!r}; use another GGUF file")
@@ -142,8 +142,8 @@ def _dequantize(tensor: Any, interleaved_heads: int | None) -> Float32Array:
 
 
 def _four_bits(tensor: Any, interleaved_heads: int | None) -> Blocks:
-    """Return the numbers of a tensor in Q4_0 or Q4_1 as they are: a float16 scale (Q4_1: and minimum), then 32 levels,
-    two a byte, the first half of them in the low bits."""
+    """Return the blocks of a Q4_0 or Q4_1 tensor without rounding. A block has a float16 scale (Q4_1: and a minimum),
+    then 32 levels of 4 bits: the low halves of its 16 bytes hold the first 16."""
     kind = tensor.tensor_type.name
     columns, rows = (int(size) for size in tensor.shape)
     data = np.ascontiguousarray(tensor.data).view(np.uint8).reshape(rows, columns // BLOCK_SIZE, _FOUR_BITS[kind])
@@ -156,7 +156,7 @@ def _four_bits(tensor: Any, interleaved_heads: int | None) -> Blocks:
 
 
 def _half_split(rows: NDArray[Any], *, heads: int) -> NDArray[Any]:
-    """Rows of each head from llama.cpp's order (0, d/2, 1, d/2+1, …) back to (0, 1, 2, …)."""
+    """Reorder the rows of each head from llama.cpp's order (0, d/2, 1, d/2+1, …) to (0, 1, 2, …)."""
     pairs = rows.reshape(heads, rows.shape[0] // heads // 2, 2, *rows.shape[1:])
     return pairs.swapaxes(1, 2).reshape(rows.shape)
 
@@ -173,11 +173,14 @@ _SCALAR_BYTES: Final = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 1
 
 
 def check_header(path: Path) -> None:
-    """Check that a file's header can be true, before `gguf` reads it. Raises `ValueError` with what is wrong,
-    `OSError`.
+    """Check that every length in a file's header fits into the file (the format: ggml's docs/gguf.md).
 
-    `gguf` believes the header: it would read an array of 2^60 bytes that the file does not have, empty, 2^60 times. So
-    every length is compared with the bytes that are left. The form: ggml's docs/gguf.md."""
+    The `gguf` package does not check: for a header that names an array of 2^60 elements it loops 2^60 times.
+
+    Raises:
+        ValueError: the header is wrong; the message says where
+        OSError: the file cannot be read
+    """
     with path.open("rb") as file:
         if file.read(len(_MAGIC)) != _MAGIC:
             raise ValueError("it does not begin as GGUF does")
@@ -187,7 +190,7 @@ def check_header(path: Path) -> None:
 
 @dataclass(slots=True)
 class _GgufHeader:
-    """Goes through the header; `at` is where it is."""
+    """Reads the header; `at` is the offset of the next byte."""
 
     data: mmap.mmap
     size: int

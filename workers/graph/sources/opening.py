@@ -82,7 +82,7 @@ class _Definition(Struct, frozen=True, kw_only=True):
 
 
 def open_source(path: Path) -> ModelSource:
-    """Open a GGUF file or a Hugging Face folder. Raises `ModelError` where it is damaged or unsupported."""
+    """Open a GGUF file or a Hugging Face folder. Raises `ModelError` if it is damaged or unsupported."""
     try:
         return _open(path)
     # In a damaged file that can still be parsed, the first wrong number or field raises any of these.

@@ -54,12 +54,12 @@ class SafetensorsSource:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Read `config.json`. Raises `ModelError` where it is missing or describes no decoder of this kind."""
+        """Read `config.json`. Raises `ModelError` if it is missing or describes no decoder of this kind."""
         return cls(path, read_config(path))
 
     @property
     def architecture(self) -> Architecture:
-        """Raises `ModelError` with the field and its value where the configuration is not supported."""
+        """Raises `ModelError` with the field and its value if the configuration is not supported."""
         return architecture_of(self.config)
 
     def files(self) -> list[Path]:
