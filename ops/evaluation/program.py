@@ -9,7 +9,7 @@ from rich.console import Console
 
 from ops.evaluation.asking import Ask, Gateway, ask_all, own_system
 from ops.evaluation.decision.calibrating import bounds_of
-from ops.evaluation.decision.corpora import NEAR_MISSES
+from ops.evaluation.decision.corpora import FOLLOW_UPS, NEAR_MISSES
 from ops.evaluation.decision.measuring import claimed_when_there
 from ops.evaluation.judging.fit import Fit, fit
 from ops.evaluation.judging.judge import judge
@@ -64,7 +64,7 @@ async def evaluate(settings: Settings, options: EvaluationOptions, command: str,
         raise SettingsError(
             f"--url {options.url}: what runs there is as it is; leave out --model-dir, --policy and --guard"
         )
-    subject = _Subject.read(settings, options, NEAR_MISSES)
+    subject = _Subject.read(settings, options, NEAR_MISSES, FOLLOW_UPS)
     questions = chosen(subject.questions, options)
     console.print(f"search: {searched_by(subject.settings)}")
     if options.url is None:

@@ -19,6 +19,11 @@ GROUNDING_WEIGHT: Final = 0.25
 # both an opening word and a reference ("and … that").
 _FOUND_ALONE: Final = 0.45
 _FOUND_THOUGH_IT_REFERS: Final = 0.85
+# What a question of few words that refers back may score alone if the entry before may answer it ("can I pay it back
+# early?"), and by how much that entry's score rises then. Of 45 dev follow-ups 39 find their entry so, without it 36;
+# of 720 dev questions after a turn about something else 541 with and without it.
+_FOUND_THOUGH_BORNE: Final = 0.6
+BORNE_WEIGHT: Final = 2.0
 # With an opening word or a reference, a question of at most this many words is dependent; with both, one word more.
 _MOST_WORDS: Final = 3
 _FEW_WORDS: Final = 2
@@ -52,16 +57,19 @@ class Lean(Enum):
     TERSELY = "tersely"
 
 
-def lean_of(question: str, weights: Mapping[str, float], score: float) -> Lean:
+def lean_of(question: str, weights: Mapping[str, float], score: float, *, borne: bool = False) -> Lean:
     """Return how a question depends on the previous one.
 
     Args:
         question: the question's text.
         weights: the weights of its terms.
         score: the share of these weights, 0 to 1, that the best entry covers.
+        borne: the entry that answered the previous question may answer this one too.
     """
     words = content_words(weights)
     pointers = (_OPENER.search(question) is not None) + (_REFERENCE.search(question) is not None)
+    if borne and pointers and words <= _MOST_WORDS and score < _FOUND_THOUGH_BORNE:
+        return Lean.OPENLY
     if words >= _FEW_WORDS and score >= (_FOUND_THOUGH_IT_REFERS if pointers > 1 else _FOUND_ALONE):
         return Lean.NOT
     if pointers and words < _MOST_WORDS + pointers:

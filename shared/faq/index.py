@@ -15,7 +15,7 @@ from shared.conversation.turn import Turn
 from shared.faq.decision.reading import Readings
 from shared.faq.decision.relation import least_relation, off_topic, relation_of
 from shared.faq.entries import LANGUAGES, PACKAGED_PATH, FaqEntry, FaqHit, read_entries
-from shared.faq.follow_up import Lean, lean_of, scores_of, with_previous
+from shared.faq.follow_up import BORNE_WEIGHT, Lean, lean_of, scores_of, with_previous
 from shared.faq.parts import parts_of
 from shared.faq.ranking import Ranking
 from shared.faq.speech.clarify import is_topic
@@ -53,6 +53,15 @@ class _Before:
 
     question: Mapping[str, float]
     grounding: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class _Talk:
+    """What a question may lean on. `before` is called only for one that leans; `borne` is the place of the entry that
+    answered the last question and may answer this one too."""
+
+    before: Callable[[], _Before | None]
+    borne: int | None = None
 
 
 class FaqIndex:
@@ -169,8 +178,15 @@ class FaqIndex:
             return text
         weights = self._terms_of.weights(text)
         own = ranking.best_of(ranking.shares(weights), 1)
-        leans = lean_of(text, weights, own[0].score if own else 0.0) is not Lean.NOT
+        borne = self._borne(ranking, text, previous) is not None
+        leans = lean_of(text, weights, own[0].score if own else 0.0, borne=borne) is not Lean.NOT
         return f"{plain(previous[-1].user)} {text}" if leans else text
+
+    def _borne(self, ranking: Ranking, text: str, previous: Sequence[Turn]) -> int | None:
+        """Return the place of the entry that answered the last question if it may answer this one too; else None."""
+        if not previous or not previous[-1].grounding:
+            return None
+        return self._readings[ranking.entries[0].language].borne(text, previous[-1].grounding[0].id)
 
     def _find(
         self, ranking: Ranking, text: str, k: int, previous: Sequence[Turn], vector: NDArray[np.float32] | None
@@ -182,17 +198,17 @@ class FaqIndex:
             return Found(ranking.best_of(shares, k))
         vectors = self._vectors.get(ranking.entries[0].language)
         similarities = None if vector is None or vectors is None else vectors.similarities(vector)
-        before = cache(partial(self._before, previous))
-        whole = self._ranked(ranking, text, k, before, similarities)
+        talk = _Talk(cache(partial(self._before, previous)), self._borne(ranking, text, previous))
+        whole = self._ranked(ranking, text, k, talk, similarities)
         parts = parts_of(text)
         # By terms: what is near to an entry need not be covered by it.
-        covering = whole if len(parts) == 1 or similarities is None else self._ranked(ranking, text, 1, before)
+        covering = whole if len(parts) == 1 or similarities is None else self._ranked(ranking, text, 1, talk)
         if len(parts) == 1 or (covering and covering[0].score >= WHOLE_SCORE):
             return Found(whole)
         found = []
         for part in parts:
-            found.append(self._ranked(ranking, part, k, before))
-            before = cache(partial(self._asked, part))
+            found.append(self._ranked(ranking, part, k, talk))
+            talk = _Talk(cache(partial(self._asked, part)))
         sure = sorted(
             (hits[:1] for hits in found if hits and hits[0].score >= PART_SCORE), key=lambda hits: -hits[0].score
         )
@@ -203,18 +219,21 @@ class FaqIndex:
         ranking: Ranking,
         text: str,
         k: int,
-        before: Callable[[], _Before | None],
+        talk: _Talk,
         similarities: NDArray[np.float64] | None = None,
     ) -> tuple[FaqHit, ...]:
-        """One question's hits. One that leans is searched by terms alone: its embedding knows not on what it leans.
-        `before` is called only for a question that leans."""
+        """Return one question's hits. One that leans is searched by terms alone: its embedding does not say on what it
+        leans."""
         weights = self._terms_of.weights(text)
         shares = ranking.shares(weights)
         own = ranking.best_of(shares, k)
-        leans = lean_of(text, weights, own[0].score if own else 0.0) is not Lean.NOT
-        if leans and (leant_on := before()) is not None:
+        leans = lean_of(text, weights, own[0].score if own else 0.0, borne=talk.borne is not None) is not Lean.NOT
+        if leans and (leant_on := talk.before()) is not None:
             joined = ranking.shares(with_previous(weights, leant_on.question, leant_on.grounding))
-            return _merged([ranking.best_of(scores_of(joined, shares, weights), k), own[:1]], (), k)
+            scores = scores_of(joined, shares, weights)
+            if talk.borne is not None:
+                scores[talk.borne] *= BORNE_WEIGHT
+            return _merged([ranking.best_of(scores, k), own[:1]], (), k)
         return own if similarities is None else ranking.best_of(shares + SIMILARITY_WEIGHT * similarities, k)
 
     def _before(self, turns: Sequence[Turn]) -> _Before | None:

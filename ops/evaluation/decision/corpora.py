@@ -18,28 +18,37 @@ from shared.faq.entries import PACKAGED_PATH, read_entries
 
 SETS: Final = Path(__file__).parents[1] / "sets"
 NEAR_MISSES: Final = SETS / "near_misses.jsonl"
+_FOLLOW_UPS: Final = "follow_ups.jsonl"
+FOLLOW_UPS: Final = SETS / _FOLLOW_UPS
 
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """A shop's FAQ, and questions to it."""
+    """A shop's FAQ, and questions to it. The decision is trained on the dev ones of `questions` alone."""
 
     name: str
     entries: Sequence[FaqEntry]
     questions: Sequence[Question]
+    follow_ups: Sequence[Question]
 
 
 def corpora() -> list[Corpus]:
     """Return the demo's shop and the invented ones."""
     entries = read_entries(PACKAGED_PATH)
     questions = [*read_questions(PACKAGED_QUESTIONS, entries), *read_questions(NEAR_MISSES, entries)]
-    demo = Corpus("demo", entries, questions)
+    demo = Corpus("demo", entries, questions, read_questions(FOLLOW_UPS, entries))
     return [demo, *(_invented(folder) for folder in sorted(SETS.iterdir()) if folder.is_dir())]
 
 
 def _invented(folder: Path) -> Corpus:
     entries = read_entries(folder / "faq.json")
-    return Corpus(folder.name, entries, read_questions(folder / "questions.jsonl", entries))
+    follow_ups = folder / _FOLLOW_UPS
+    return Corpus(
+        folder.name,
+        entries,
+        read_questions(folder / "questions.jsonl", entries),
+        read_questions(follow_ups, entries) if follow_ups.is_file() else (),
+    )
 
 
 def told(entries: Sequence[FaqEntry], sentences: dict[tuple[str, Language], str]) -> list[FaqEntry]:

@@ -73,6 +73,7 @@ def _shares(
 ) -> Iterator[tuple[str, list[bool]]]:
     decided: list[tuple[Question, Decision]] = []
     there: list[bool] = []
+    followed: list[bool] = []
     for corpus in corpora:
         held_out = [
             question
@@ -83,6 +84,11 @@ def _shares(
             decide = decide_by(corpus.entries, policy, embed)
             decided += [(question, decide(question)) for question in held_out]
             there += claimed_when_there(held_out, corpus.entries, policy, embed)
+            followed += [
+                first_of(decide(question)) in question.entries
+                for question in (*held_out, *corpus.follow_ups)
+                if (question.split, question.language, question.kind) == ("held_out", language, "follow_up")
+            ]
     answerable = [(question, decision) for question, decision in decided if question.answerable]
     yield "right entry first", [first_of(decision) in question.entries for question, decision in answerable]
     yield "right and claimed", [claimed_of(decision) in question.entries for question, decision in answerable]
@@ -92,3 +98,4 @@ def _shares(
     yield "other unanswerable claimed", [claimed_of(decision) is not None for decision in plain]
     yield "other unanswerable: don't know", [isinstance(decision, Unknown) for decision in plain]
     yield "claimed when the sentence is there", there
+    yield "follow-ups: right entry first", followed

@@ -21,6 +21,8 @@ from shared.faq.words.fold import plain_entry
 
 # Below every threshold from which an entry answers.
 _UNSURE: Final = 0.49
+# Sums of weights are not exact.
+_COVERED: Final = 0.99
 
 
 class Readings:
@@ -64,6 +66,19 @@ class Readings:
             found.remove(same)
             found.insert(0, msgspec.structs.replace(same, score=found[0].score))
         return tuple(found)
+
+    def borne(self, question: str, name: str) -> int | None:
+        """Return the place of the entry `name` if it may answer the question, which leans on one that it answered: it
+        states each kind of fact asked for, and has some of the question's terms in its answer, or all of them."""
+        place = self._places.get(name)
+        if place is None:
+            return None
+        read, asked = self._of(self._ranking.entries[place]), self._asked(question)
+        if not asked.kinds <= frozenset[str]().union(*read.states):
+            return None
+        answered = asked.share(frozenset[str]().union(*read.sentences)) > 0
+        covered = asked.share(frozenset[str]().union(*read.wordings, *read.sentences)) >= _COVERED
+        return place if (asked.kinds and answered) or covered else None
 
     def _sureness(self, asked: Asked, hits: Sequence[FaqHit], rank: int, vector: NDArray[np.float32] | None) -> float:
         """Return how surely a hit's entry answers: surely if the question is one of its wordings, and below every

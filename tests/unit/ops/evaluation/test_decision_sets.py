@@ -24,6 +24,14 @@ def test_the_committed_sets_are_as_many_as_the_page_says() -> None:
     assert {question.split for question in questions} == {"dev", "held_out"}
 
 
+def test_follow_ups_are_of_three_shops_and_half_of_them_held_out() -> None:
+    asked = [question for corpus in SHOPS for question in corpus.follow_ups]
+    assert len(asked) >= 75
+    assert all(question.kind == "follow_up" and question.history for question in asked)
+    assert sum(question.split == "held_out" for question in asked) * 2 >= len(asked)
+    assert sum(bool(corpus.follow_ups) for corpus in SHOPS) >= 3
+
+
 @pytest.mark.parametrize("corpus", TWO_SIDED, ids=lambda corpus: corpus.name)
 def test_two_sided_questions_tell_nothing_by_style(corpus: Corpus) -> None:
     """Each near miss with its sentence is on both sides: once without, once with it."""

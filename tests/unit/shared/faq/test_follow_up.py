@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.conversation.turn import Turn
-from shared.faq import FaqIndex
+from shared.faq import FaqEntry, FaqIndex
 from shared.faq.follow_up import Lean, content_words, lean_of, with_previous
 from shared.faq.terms import TermExtractor
 from tests.support.samples.faq_questions import CHINESE_QUESTIONS, ENGLISH_QUESTIONS
@@ -50,6 +50,35 @@ def found(question: str, *before: str, k: int = 3) -> list[str]:
 )
 def test_a_follow_up_is_found_with_the_question_before(before: str, question: str, wanted: str) -> None:
     assert wanted in found(question, before, k=2)
+
+
+BIKES = [
+    FaqEntry(id=name, topic="t", language="en", question=question, alternatives=(), answer=answer)
+    for name, question, answer in (
+        ("service", "How much does a bike service cost?", "A basic service costs €49 and takes 2 working days."),
+        ("insure", "Can I insure my new bike against theft?", "Yes, for €6.50 a month, for bikes up to €5000."),
+        ("deliver", "Do you deliver bikes?", "We deliver bikes in Denmark, Sweden and Finland for €59."),
+        ("loan", "Can I pay for a bike later?", "You pay in 12 parts; you can end it early without a fee."),
+        ("savings", "When can I take out what I paid early?", "What you paid early is paid out at any time."),
+    )
+]
+
+
+@pytest.mark.parametrize(
+    ("answered", "question", "wanted"),
+    [
+        ("insure", "what does that cost a month?", "insure"),
+        ("loan", "can I pay it early?", "loan"),
+        ("insure", "do you deliver it to Sweden?", "deliver"),
+        ("deliver", "what does a service cost?", "service"),
+    ],
+)
+def test_a_question_that_refers_back_is_answered_by_the_entry_before_if_that_may_answer_it(
+    answered: str, question: str, wanted: str
+) -> None:
+    last = next(entry for entry in BIKES if entry.id == answered)
+    turn = Turn(request_id="1", user="?", output_text="…", source="faq", grounding=(last.as_grounding(),))
+    assert FaqIndex(BIKES).search(question, previous=[turn])[0].entry.id == wanted
 
 
 def test_a_follow_up_alone_finds_another_entry() -> None:
