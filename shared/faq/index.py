@@ -85,7 +85,7 @@ class FaqIndex:
                 vectors = None if embed is None else EntryVectors.of(own, embed)
                 if vectors is not None:
                     self._vectors[language] = vectors
-                self._readings[language] = Readings(ranking, self._terms_of, vectors)
+                self._readings[language] = Readings(ranking, self._terms_of, vectors, embed)
                 self._least[language] = self._least_relations(language, embed if vectors is not None else None)
 
     @classmethod

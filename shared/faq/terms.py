@@ -124,6 +124,15 @@ def wording(text: str) -> str:
     return "".join(filter(str.isalnum, fold(ends_of(text))))
 
 
+def words_in(text: str) -> list[str]:
+    """Return the distinct words of a text but for stop words, as they are written, in their order."""
+    folded = fold(ends_of(text))
+    words = [word for word in _WORD.findall(_CONTRACTION.sub(_spell_out, folded)) if word not in _STOP_WORDS]
+    for run in _HAN.findall(folded):
+        words += [word for word in _cutter()(run, False) if word not in _CHINESE_STOP_WORDS]
+    return list(dict.fromkeys(words))
+
+
 class TermExtractor:
     """Turns text into terms. Holds the stemmer, which is not to be shared between threads."""
 

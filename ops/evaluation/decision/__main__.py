@@ -15,10 +15,11 @@ from ops.evaluation.decision.corpora import corpora
 from ops.evaluation.decision.examples import examples_of
 from ops.evaluation.decision.measuring import measure
 from ops.evaluation.decision.training import train
-from ops.model.embeddings import PREPARABLE
+from ops.model.embeddings import PREPARABLE, WORDLLAMA
 from shared.errors import SettingsError
 from shared.faq.answer_policy import AnswerPolicy
 from shared.faq.decision.features import BY_TERMS, BY_VECTORS
+from shared.faq.decision.near_words import BY_WORDS
 from shared.faq.decision.packaged import PACKAGED, PROBE, Decision, Decisions, Encoded, deciders
 from shared.faq.embedder import Embedder
 from shared.faq.vectors import Embed
@@ -58,10 +59,17 @@ def _trained(prepared: Mapping[str, Embedder]) -> Decisions:
     return Decisions(
         terms=fitted(_no_vectors, BY_TERMS),
         vectors=tuple(
-            Encoded(encoder=name, probe=_probe(embed), decision=fitted(embed, (*BY_TERMS, *BY_VECTORS)))
+            Encoded(
+                encoder=name, probe=_probe(embed), decision=fitted(embed, (*BY_TERMS, *BY_VECTORS, *_words_of(name)))
+            )
             for name, embed in prepared.items()
         ),
     )
+
+
+def _words_of(encoder: str) -> Sequence[str]:
+    """Return the measures of single words if an encoder is so cheap that each word is embedded too."""
+    return BY_WORDS if encoder == WORDLLAMA.name else ()
 
 
 def _no_vectors(texts: Sequence[str], language: Language) -> None:

@@ -7,20 +7,16 @@ from typing import Final, Literal
 import msgspec
 
 from ops.evaluation.decision.corpora import Corpus, rounds_of, told
-from ops.evaluation.decision.generator import near_misses
 from ops.evaluation.judging.questions import Question, turns_of
 from ops.evaluation.judging.split import Split
 from shared.faq import FaqEntry, FaqIndex, Language
 from shared.faq.vectors import Embed
 
 # "answerable" and the near misses are as written; "there" is a near miss with the sentence that answers it, "elsewhere"
-# one with another such sentence, "also" a wording of a dev entry that was kept out of the index; "generated" is a near
-# miss made by a template, for the bounds alone.
-Kind = Literal["answerable", "near", "unanswerable", "there", "elsewhere", "also", "generated"]
+# one with another such sentence, "also" a wording of a dev entry that was kept out of the index.
+Kind = Literal["answerable", "near", "unanswerable", "there", "elsewhere", "also"]
 _FOLDS: Final = 4
 _HITS: Final = 3
-# A number without a common divisor with that of the templates: so few of the generated near misses are enough.
-_GENERATED_STEP: Final = 7
 _NOT_ASKED: Final = frozenset({"small_talk", "double"})
 
 
@@ -45,8 +41,6 @@ def examples_of(corpus: Corpus, embed: Embed) -> Iterator[Example]:
         if question.kind not in _NOT_ASKED:
             kind: Kind = "answerable" if question.answerable else "near" if question.near else "unanswerable"
             yield from asking.examples(question, question.entries, kind)
-    for question in _generated(corpus):
-        yield from asking.examples(question, (), "generated")
     for number, asked in enumerate(rounds_of(corpus.questions)):
         yield from _two_sided(corpus, asked, embed, number)
     if corpus.name == "demo":
@@ -79,14 +73,6 @@ class _ExampleMaker:
                 answers=hit.entry.id in answers,
                 measured=row,
             )
-
-
-def _generated(corpus: Corpus) -> Iterator[Question]:
-    """Return generated near misses of the dev entries, some of each, by all templates in turn."""
-    dev = {entry for question in corpus.questions if question.split == "dev" for entry in question.entries}
-    entries = [entry for entry in corpus.entries if entry.id in dev]
-    made = list(near_misses(entries))
-    yield from (made[at] for at in range(0, len(made), _GENERATED_STEP))
 
 
 def _two_sided(corpus: Corpus, asked: Sequence[Question], embed: Embed, number: int) -> Iterator[Example]:

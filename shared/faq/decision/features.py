@@ -29,7 +29,7 @@ BY_TERMS: Final = (
 BY_VECTORS: Final = (
     "near_wording", "near_own", "near_three", "near_sentence", "near_answer", "sentence_gain",
 )  # fmt: skip
-_WEIGHT_OF_UNKNOWN: Final = 0.5
+WEIGHT_OF_UNKNOWN: Final = 0.5
 _BEST: Final = 3
 
 
@@ -100,7 +100,7 @@ class Asked:
         """Return a question of these terms. `rarities` has the terms that the FAQ knows."""
         own = {term: weight for term, weight in weights.items() if not (term.startswith("=") and term not in rarities)}
         rarest = max(rarities.values(), default=1.0) or 1.0
-        values = {term: weight * rarities.get(term, rarest * _WEIGHT_OF_UNKNOWN) for term, weight in own.items()}
+        values = {term: weight * rarities.get(term, rarest * WEIGHT_OF_UNKNOWN) for term, weight in own.items()}
         return cls(values, frozenset(own) - rarities.keys(), asks_for(text), text, chinese)
 
     def share(self, terms: frozenset[str]) -> float:

@@ -73,6 +73,7 @@ class Decider:
     def __init__(self, decision: Decision) -> None:
         self._trees = Trees.of(decision.forest)
         self._bounds = decision.bounds
+        self.names = frozenset(decision.forest.names)
 
     def sureness(self, measured: Mapping[str, float], language: Language) -> float:
         """Return the sureness, 0..1, that the entry answers the question; 0.5 at the language's bound."""

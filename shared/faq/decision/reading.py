@@ -1,22 +1,25 @@
 """Compare the entries found with the question: how surely each answers it, which sentence fits best, and whether its
 "Yes" or "No" answers this question. Pure."""
 
+import re
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.facts.proper import words_of
-from shared.faq.decision.features import BY_VECTORS, Asked, Read, by_terms, by_vectors
+from shared.facts.proper import unknown_names, words_of
+from shared.faq.decision.features import WEIGHT_OF_UNKNOWN, Asked, Read, by_terms, by_vectors
+from shared.faq.decision.near_words import BY_WORDS, NearWords
 from shared.faq.decision.packaged import deciders
 from shared.faq.decision.same import core_of
 from shared.faq.entries import FaqEntry, FaqHit
 from shared.faq.ranking import Ranking
 from shared.faq.speech.polarity import bears_out
 from shared.faq.terms import TermExtractor, wording
-from shared.faq.vectors import EntryVectors
+from shared.faq.vectors import Embed, EntryVectors
 from shared.faq.words.fold import plain_entry
 
 # Below every threshold from which an entry answers.
@@ -28,13 +31,16 @@ _COVERED: Final = 0.99
 class Readings:
     """The terms of one language's entries, each read at its first use. Not thread-safe, like the index."""
 
-    def __init__(self, ranking: Ranking, terms_of: TermExtractor, vectors: EntryVectors | None) -> None:
+    def __init__(
+        self, ranking: Ranking, terms_of: TermExtractor, vectors: EntryVectors | None, embed: Embed | None = None
+    ) -> None:
         self._ranking = ranking
         self._terms_of = terms_of
         self._by_terms = deciders().terms
         # With an encoder that no decision was trained for, the terms decide.
         self._by_vectors = None if vectors is None else deciders().of_encoder(vectors.probe)
         self._vectors = vectors
+        self._words = None if vectors is None or embed is None else NearWords(partial(_embedded, embed, ranking))
         self._places = {entry.id: place for place, entry in enumerate(ranking.entries)}
         self._read: dict[str, Read] = {}
 
@@ -92,29 +98,51 @@ class Readings:
             (place is not None and self._ranking.entries[place].id == entry.id) or core_of(asked.text) in read.cores
         ):
             return 1.0
-        measured = self._measure(asked, hits, rank, vector)
-        encoded = self._by_vectors if measured.keys() >= set(BY_VECTORS) else None
-        sureness = (encoded or self._by_terms).sureness(measured, entry.language)
+        decider = self._by_vectors if vector is not None and self._by_vectors is not None else self._by_terms
+        measured = self._measure(asked, hits, rank, vector, decider.names)
+        sureness = decider.sureness(measured, entry.language)
         stated = frozenset[str]().union(*read.states)
+        if measured["names_lacking"] > 0:
+            sureness = max(sureness, self._sureness_without_names(asked, hits, rank))
         lacks_name = lacks_name or measured["names_lacking"] > 0 or "name" in asked.kinds - stated
         return min(sureness, _UNSURE) if lacks_name else sureness
+
+    def _sureness_without_names(self, asked: Asked, hits: Sequence[FaqHit], rank: int) -> float:
+        """Return how surely a hit's entry answers the question but for the names that it lacks: to "Do you ship to
+        Japan?" the entry about shipping is quoted, which lists where to."""
+        lacking = unknown_names(asked.text, self._of(hits[rank].entry).words)
+        rest = re.sub("|".join(map(re.escape, lacking)), " ", asked.text, flags=re.IGNORECASE)
+        measured = self._measure(self._asked(rest), hits, rank, None, self._by_terms.names)
+        return self._by_terms.sureness(measured, hits[rank].entry.language)
 
     def measured(
         self, question: str, hits: Sequence[FaqHit], vector: NDArray[np.float32] | None = None
     ) -> list[dict[str, float]]:
-        """Return the measures of each hit by name, those of `BY_VECTORS` only if there are vectors."""
+        """Return the measures of each hit by name, those of `BY_VECTORS` and `BY_WORDS` only if there are vectors."""
         asked = self._asked(question)
-        return [self._measure(asked, hits, rank, vector) for rank in range(len(hits))]
+        return [self._measure(asked, hits, rank, vector, frozenset(BY_WORDS)) for rank in range(len(hits))]
 
     def _measure(
-        self, asked: Asked, hits: Sequence[FaqHit], rank: int, vector: NDArray[np.float32] | None
+        self,
+        asked: Asked,
+        hits: Sequence[FaqHit],
+        rank: int,
+        vector: NDArray[np.float32] | None,
+        wanted: frozenset[str],
     ) -> dict[str, float]:
         hit = hits[rank]
         others = max((other.score for other in hits if other is not hit), default=0.0)
         row = by_terms(asked, self._of(hit.entry), score=hit.score, lead=hit.score - others, rank=rank)
         if vector is not None and self._vectors is not None:
             row |= by_vectors(vector, *self._vectors.of_entry(self._places[hit.entry.id]))
+        if vector is not None and self._words is not None and not wanted.isdisjoint(BY_WORDS):
+            row |= self._words.measure(asked.text, hit.entry, self._value_of)
         return row
+
+    def _value_of(self, word: str) -> float:
+        """Return the weight of a word, by its rarity in the FAQ; an unknown word has part of the rarest one's."""
+        rarity = max((self._ranking.rarity(term) for term in self._terms_of(word)), default=0.0)
+        return rarity or WEIGHT_OF_UNKNOWN * self._ranking.rarest
 
     def _asked(self, question: str) -> Asked:
         weights = self._ranking.mended(self._terms_of.weights(question))
@@ -126,3 +154,9 @@ class Readings:
         if read is None:
             read = self._read[entry.id] = Read.of(entry, self._terms_of)
         return read
+
+
+def _embedded(embed: Embed, ranking: Ranking, words: Sequence[str]) -> NDArray[np.float32]:
+    vectors = embed(words, ranking.entries[0].language)
+    assert vectors is not None, "the language has embeddings"
+    return vectors
