@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.planted.bugs import ROOT, TABLE, Bug, judge, main, misplaced, named, read_bugs
+from tests.planted.bugs import ROOT, TABLE, Bug, Found, failing_anyway, judge, main, misplaced, named, read_bugs
 
 BUGS = read_bugs(TABLE.read_bytes())
 
@@ -43,6 +43,19 @@ def test_a_bug_that_does_not_fit_is_one_line(text: str, count: int, tmp_path: Pa
 )
 def test_a_planted_bug_is_caught_only_by_a_failing_test(status: int, output: str, verdict: str, said: str) -> None:
     assert judge(status, output) == (verdict, said)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "failing", "unsteady"),
+    [(["missed"], [], []), (["caught", "missed"], [], ["1"]), (["caught", "caught"], ["2"], [])],
+)
+def test_what_fails_without_a_bug_is_tried_once_more(
+    verdicts: list[str], failing: list[str], unsteady: list[str]
+) -> None:
+    left = [Found(verdict, str(number)) for number, verdict in enumerate(verdicts, 1)]  # type: ignore[arg-type]
+    found = failing_anyway([lambda _: left.pop(0)], lambda trials: [trial(ROOT) for trial in trials])
+    assert found == (failing, unsteady)
+    assert not left
 
 
 def test_a_part_of_a_name_is_enough_where_one_bug_has_it() -> None:
