@@ -52,6 +52,7 @@ def make_scheduler(settings: Settings, info: EngineInfo, costs: CostModel) -> Sc
         decode_stall_ms=DECODE_STALL_MS,
         reuse_kv=settings.kv.enabled,
         mixes=info.mixes,
+        speculation=worker.speculation if info.verifies else "off",
     )
     window = make_window(worker.window, limits)
     lengths = OutputLengths(longest=info.max_length)
@@ -88,7 +89,7 @@ def make_served(
     if settings.kv.enabled and isinstance(model, LoadedModel) and settings.worker.lane != SHADOW:
         kv = open_cache(settings, model.info, costs)
     loop = _make_loop(settings, model, costs, kv=kv, publish=publish, changed=changed)
-    prompts = _make_prompts(settings, model)
+    prompts = make_prompts(settings, model)
     preparer = _make_preparer(
         settings, revision, model, prompts=prompts, faq=faq, history=history, kv=kv, standing=loop.standing
     )
@@ -189,7 +190,7 @@ def open_gpus(info: ModelInfo) -> Gpus | None:
     return None
 
 
-def _make_prompts(settings: Settings, model: LoadedModel | UpstreamModel) -> Prompts:
+def make_prompts(settings: Settings, model: LoadedModel | UpstreamModel) -> Prompts:
     """Return the builder of the model's prompts."""
     system, most_turns = settings.worker.system_prompt, settings.worker.history_turns
     budget = PromptBudget(ENTRY_TOKENS, settings.answers.history_tokens)

@@ -11,7 +11,7 @@ from shared.settings.load_settings import load_settings
 from shared.settings.promise import PromiseSettings
 from shared.settings.settings import PREFIX, Settings
 from shared.settings.telemetry import LogSettings
-from shared.settings.worker import CPU_ENGINES, SYSTEM_PROMPT, KvSettings, WindowKind, WorkerSettings
+from shared.settings.worker import CPU_ENGINES, SYSTEM_PROMPT, KvSettings, SpeculationKind, WindowKind, WorkerSettings
 
 __all__ = [
     "CPU_ENGINES",
@@ -22,6 +22,7 @@ __all__ = [
     "LogSettings",
     "PromiseSettings",
     "Settings",
+    "SpeculationKind",
     "WindowKind",
     "WorkerSettings",
     "by_question",

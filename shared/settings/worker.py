@@ -17,6 +17,7 @@ CPU_ENGINES: Final = ("native", "onnx")
 
 NativeKernel = Literal["auto", "avx512-bf16", "avx512-vnni", "avx-vnni", "avx2", "neon", "portable"]
 WindowKind = Literal["off", "adaptive"]
+SpeculationKind = Literal["off", "own", "tenant"]
 
 SYSTEM_PROMPT = (
     "You are the assistant of the shop Harbor & Pine. Answer the customer's question in one to three short sentences, "
@@ -172,6 +173,14 @@ class WorkerSettings(SettingsGroup):
         description=(
             "adaptive: the first waiting request is delayed up to 10 ms while others run, otherwise up to 50 ms, so "
             "that more requests share its prefill; off: never delayed"
+        ),
+    )
+    speculation: SpeculationKind = Field(
+        "own",
+        description=(
+            "own: look an answer's next tokens up in its FAQ entries and conversation, and verify several in one step "
+            "if that is faster, with the same text (engine=native); tenant: also in recent answers to the tenant's "
+            "other customers, which an answer's pace may then reveal; off: never"
         ),
     )
     prefill_chunk_tokens: int = Field(

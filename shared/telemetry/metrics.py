@@ -120,6 +120,15 @@ step_time = Histogram(
 batch_rows = Histogram(
     "replyline_worker_batch_rows", "Sequences decoded by one step", buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 )
+speculated_tokens = Counter(
+    "replyline_worker_speculated_tokens_total",
+    "Tokens that were proposed to be verified in one step (proposed), and those that were the sampled ones (accepted), "
+    "by the text they were looked up in: faq, conversation, tenant",
+    ["outcome", "source"],
+)
+for _source in ("faq", "conversation", "tenant"):
+    speculated_tokens.labels("proposed", _source)
+    speculated_tokens.labels("accepted", _source)
 prompt_tokens = Histogram(
     "replyline_worker_prompt_tokens",
     "Length of whole prompts, in tokens",

@@ -21,10 +21,12 @@ from shared.settings import SYSTEM_PROMPT, KvSettings, Settings
 from shared.settings.redis import RedisSettings
 from tests.bench.kv.conversations import choose, load_conversations
 from tests.support.builders.worker import LinearCosts, sequence
+from tests.support.models.native_library import native_library
 from tests.support.reliability import Reliability
 from tests.support.system import eventually
 from workers.engine import DecodeRow, Engine, PrefillChunk, Sampling
 from workers.engine.fake import FakeEngine
+from workers.engine.native.engine import NativeEngine
 from workers.engine.onnx import OnnxEngine
 from workers.kv.cache import KvCache, open_cache
 from workers.kv.values import CODECS, Codec, decode, encode
@@ -40,17 +42,21 @@ GREEDY = Sampling()
 NUM_SLOTS = 3
 SHARED = [*range(3, 53)]  # a full block and a half of the shop's texts
 SLOW = LinearCosts(10.0, 10.0)  # loading always pays
+IDLE = LinearCosts(0.01, 10.0)  # verifying always pays
 LEVELS = ("slot", "host", "redis")
 
 
 @dataclass
 class Server:
-    """A worker's parts, without its processes: between two answers it keeps only the tested cache level."""
+    """A worker's parts, without its processes: between two answers it keeps only the tested cache level. `recent`
+    answers are looked up to verify several tokens in a step."""
 
     engine: Engine
     redis: RedisSettings
     tenant: str
     level: str | None
+    recent: Sequence[list[int]] = ()
+    accepted: int = 0
     asked: int = 0
     restored: int = 0
     loaded: int = 0
@@ -74,6 +80,8 @@ class Server:
         while (step := scheduler.next_step(0)) is not None:
             result = run_step(self.engine, step, cache.keep if cache is not None else keep_nothing)
             scheduler.complete(step, result.prefill_tokens, result.decode_tokens, 0)
+            for place in range(1, max(map(len, result.verified), default=0)):
+                self.accepted += len(scheduler.add_accepted(step, result.verified, place))
         assert {row.phase for row in rows.values()} == {Phase.FINISHED}
         self.asked += sum(len(row.prompt_ids) for row in rows.values())
         self.restored += sum(row.prefix.restored for row in rows.values())
@@ -90,8 +98,13 @@ class Server:
                 stop_token_ids=frozenset(),
                 reuse_kv=self.level is not None,
                 mixes=self.engine.info.mixes,
+                speculation="tenant" if self.recent else "off",
             )
-            self._scheduler = scheduler_of("edf", limits=limits, costs=SLOW, lengths=OutputLengths())
+            costs = IDLE if self.recent else SLOW
+            self._scheduler = scheduler_of("edf", limits=limits, costs=costs, lengths=OutputLengths())
+            for number, answer in enumerate(self.recent):
+                earlier = sequence(f"earlier-{number}", tenant=self.tenant, output_ids=answer)
+                self._scheduler._speculation.ended(earlier, keep=True)
         return self._scheduler
 
     async def _made_cache(self) -> KvCache | None:
@@ -123,13 +136,18 @@ class Server:
             self._cache.close()
 
 
-@pytest.fixture(scope="module", params=["fake", "onnx-int8", "onnx-fp32"])
+@pytest.fixture(scope="module", params=["fake", "onnx-int8", "onnx-fp32", "native"])
 def engine(
     request: pytest.FixtureRequest, tiny_source: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Engine]:
     engine: Engine
     if request.param == "fake":
         engine = FakeEngine(num_slots=NUM_SLOTS, max_length=256, max_prefill_rows=NUM_SLOTS)
+    elif request.param == "native":
+        folder = prepare_model(tmp_path_factory.mktemp("models"), "int8", source=tiny_source)
+        engine = NativeEngine(
+            folder, native_library(), num_slots=NUM_SLOTS, max_length=256, threads=2, max_prefill_rows=NUM_SLOTS
+        )
     else:
         precision = request.param.removeprefix("onnx-")
         engine = onnx(prepare_model(tmp_path_factory.mktemp("models"), precision, source=tiny_source), max_length=256)
@@ -165,15 +183,18 @@ async def conversed(server: Server, names: Sequence[str], *, turns: int, output:
 async def test_a_conversation_has_the_same_tokens_with_and_without_reused_kv(
     engine: Engine, redis_server: Any, unique: Callable[[str], str], level: str
 ) -> None:
-    """Three in parallel, five turns; Redis data is loaded by a worker that never saw the conversation."""
+    """Three in parallel, five turns; Redis data is loaded by a worker that never saw the conversation. An engine that
+    verifies tokens does so where KV is reused."""
     redis = RedisSettings(url=redis_server.url)
     plain = Server(engine, redis, unique("tenant"), None)
     expected = await conversed(plain, "abc", turns=5, output=13)
     assert plain.restored == 0
-    server = Server(engine, redis, unique("tenant"), level)
+    recent = [answer for said in expected for answer in said] if engine.info.verifies else []
+    server = Server(engine, redis, unique("tenant"), level, recent=recent)
     answers = await conversed(server, [unique(session) for session in "abc"], turns=5, output=13)
     server.close()
     assert answers == expected
+    assert (server.accepted > 0) is engine.info.verifies
     assert server.restored > server.asked / 3
     assert (server.loaded > server.restored / 2) is (level == "redis")
 

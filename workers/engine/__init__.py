@@ -25,6 +25,8 @@ from workers.engine.kv_layout import KvLayout
 
 DeviceKind = Literal["cpu", "gpu"]
 _REVISION_CHARS: Final = 12  # characters of a SHA-256, enough to distinguish models
+MAX_PROPOSED: Final = 32
+"""Most proposed tokens of a step, over all of its rows."""
 
 
 def short_revision(revision: str) -> str:
@@ -59,12 +61,18 @@ class ModelInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineInfo(ModelInfo):
-    """Facts about a loaded engine. `mixes`: one call computes decode rows and prompt chunks together."""
+    """Facts about a loaded engine.
+
+    Attributes:
+        mixes: one call computes decode rows and prompt chunks together.
+        verifies: such a call also verifies proposed tokens.
+    """
 
     max_prefill_rows: int
     kv_layout: KvLayout
     stop_token_ids: frozenset[int]
     mixes: bool = False
+    verifies: bool = False
 
     @classmethod
     def from_manifest(
@@ -78,6 +86,7 @@ class EngineInfo(ModelInfo):
         max_prefill_rows: int,
         kv_dtype: np.dtype[Any],
         mixes: bool = False,
+        verifies: bool = False,
         kernel: str = "",
     ) -> Self:
         a = manifest.architecture
@@ -93,6 +102,7 @@ class EngineInfo(ModelInfo):
             kv_layout=KvLayout(layers=a.num_layers, parts=2, heads=a.num_kv_heads, dim=a.head_dim, dtype=kv_dtype.str),
             stop_token_ids=frozenset(manifest.stop_token_ids),
             mixes=mixes,
+            verifies=verifies,
             kernel=kernel,
         )
 
@@ -120,12 +130,16 @@ class PrefillChunk:
 
 
 class DecodeRow(Struct, frozen=True, kw_only=True, gc=False):
-    """One sequence's next step: add `token_id` at position `past` and sample one token."""
+    """One sequence's next step: add `token_id` at position `past` and sample one token.
+
+    `proposed` are tokens that may follow `token_id`, for `VerifyingEngine.verify`.
+    """
 
     slot: int
     past: int
     token_id: int
     sampling: Sampling
+    proposed: tuple[int, ...] = ()
 
 
 class Engine(Protocol):
@@ -172,4 +186,20 @@ class MixingEngine(Engine, Protocol):
 
         The tokens are those that `prefill` and `decode` would return. The chunks, at most `info.max_prefill_rows`, and
         the rows are for different slots, in any order and with any pasts. Either may be empty.
+        """
+
+
+@runtime_checkable
+class VerifyingEngine(MixingEngine, Protocol):
+    """An engine with `info.verifies`."""
+
+    def verify(
+        self, chunks: Sequence[PrefillChunk], rows: Sequence[DecodeRow]
+    ) -> tuple[list[int | None], list[list[int]]]:
+        """Compute a step as `mixed` does, of rows with at most `MAX_PROPOSED` proposed tokens together.
+
+        Returns:
+            The chunks' tokens; and of each row the tokens that steps without proposals would return one after another,
+            to the bit: its proposed tokens as long as they are the sampled ones, then one more. The slot's KV behind
+            the accepted tokens is invalid.
         """

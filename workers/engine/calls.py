@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from workers.engine import DecodeRow, EngineInfo, PrefillChunk
+from workers.engine import MAX_PROPOSED, DecodeRow, EngineInfo, PrefillChunk
 
 
 def check_prefill(info: EngineInfo, chunks: Sequence[PrefillChunk]) -> None:
@@ -22,10 +22,17 @@ def check_prefill(info: EngineInfo, chunks: Sequence[PrefillChunk]) -> None:
             raise ValueError(f"slot {chunk.slot} has a past of {chunk.past}: prefill it in a separate call")
 
 
-def check_mixed(info: EngineInfo, chunks: Sequence[PrefillChunk], rows: Sequence[DecodeRow]) -> None:
+def check_verify(info: EngineInfo, chunks: Sequence[PrefillChunk], rows: Sequence[DecodeRow]) -> None:
+    """Check as for a mixed call, and the rows' proposed tokens."""
+    check_mixed(info, chunks, rows, max_proposed=MAX_PROPOSED)
+
+
+def check_mixed(
+    info: EngineInfo, chunks: Sequence[PrefillChunk], rows: Sequence[DecodeRow], *, max_proposed: int = 0
+) -> None:
     """Check for rows as in `decode`, and chunks for other slots, all different."""
     if rows:
-        check_decode(info, rows)
+        check_decode(info, rows, max_proposed=max_proposed)
     if len(chunks) > info.max_prefill_rows:
         raise ValueError(f"a step takes at most {info.max_prefill_rows} chunks, got {len(chunks)}")
     if not rows and not chunks:
@@ -37,7 +44,7 @@ def check_mixed(info: EngineInfo, chunks: Sequence[PrefillChunk], rows: Sequence
         _check_chunk(info, chunk)
 
 
-def check_decode(info: EngineInfo, rows: Sequence[DecodeRow]) -> None:
+def check_decode(info: EngineInfo, rows: Sequence[DecodeRow], *, max_proposed: int = 0) -> None:
     """Check for slots 0 .. n-1 in order (any slots if the engine mixes), each with a past and room for one more
     token."""
     if not 1 <= len(rows) <= info.num_slots:
@@ -50,7 +57,14 @@ def check_decode(info: EngineInfo, rows: Sequence[DecodeRow]) -> None:
     for row in rows:
         if row.past < 1:
             raise ValueError(f"slot {row.slot} has no past: prefill it first")
-        check_range(info, row.slot, row.past, row.past + 1)
+        check_range(info, row.slot, row.past, row.past + 1 + len(row.proposed))
+    if (proposed := sum([len(row.proposed) for row in rows])) > max_proposed:
+        raise ValueError(f"this call takes at most {max_proposed} proposed tokens, got {proposed}")
+
+
+def follows(tokens: Sequence[int | None], proposed: int | None) -> bool:
+    """Return whether the token after the proposed one counts: the last of `tokens` is it, or nothing was proposed."""
+    return proposed is None or tokens[-1] == proposed
 
 
 def check_range(info: EngineInfo, slot: int, start: int, stop: int) -> None:
@@ -79,7 +93,7 @@ def _check_chunk(info: EngineInfo, chunk: PrefillChunk) -> None:
 
 
 class MixedCalls(ABC):
-    """The three calls of `MixingEngine`, implemented with one `_compute`."""
+    """The calls of `VerifyingEngine`, implemented with one `_compute`."""
 
     _info: EngineInfo
 
@@ -93,12 +107,21 @@ class MixedCalls(ABC):
 
     def decode(self, rows: Sequence[DecodeRow]) -> list[int]:
         check_decode(self._info, rows)
-        return self._compute((), rows)[1]
+        return [tokens[0] for tokens in self._compute((), rows)[1]]
 
     def mixed(self, chunks: Sequence[PrefillChunk], rows: Sequence[DecodeRow]) -> tuple[list[int | None], list[int]]:
         check_mixed(self._info, chunks, rows)
+        prefilled, decoded = self._compute(chunks, rows)
+        return prefilled, [tokens[0] for tokens in decoded]
+
+    def verify(
+        self, chunks: Sequence[PrefillChunk], rows: Sequence[DecodeRow]
+    ) -> tuple[list[int | None], list[list[int]]]:
+        check_verify(self._info, chunks, rows)
         return self._compute(chunks, rows)
 
     @abstractmethod
-    def _compute(self, chunks: Sequence[PrefillChunk], rows: Sequence[DecodeRow]) -> tuple[list[int | None], list[int]]:
+    def _compute(
+        self, chunks: Sequence[PrefillChunk], rows: Sequence[DecodeRow]
+    ) -> tuple[list[int | None], list[list[int]]]:
         """Compute checked chunks and decode rows; return the tokens of both."""

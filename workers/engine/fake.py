@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from shared.model.tokenizer import BYTE_LEVEL_SPECIALS
 from shared.process.threads import sleep
 from workers.engine import DecodeRow, EngineInfo, PrefillChunk, Sampling
-from workers.engine.calls import MixedCalls, check_import, check_range
+from workers.engine.calls import MixedCalls, check_import, check_range, follows
 from workers.engine.kv_layout import KvLayout
 from workers.engine.sampling import split_mix
 
@@ -74,6 +74,7 @@ class FakeEngine(MixedCalls):
             kv_layout=_LAYOUT,
             stop_token_ids=frozenset({stop_token_id}),
             mixes=mixes,
+            verifies=mixes,
         )
 
     def move(self, *, source: int, target: int, length: int) -> None:
@@ -92,13 +93,24 @@ class FakeEngine(MixedCalls):
     def close(self) -> None:
         """Do nothing, since nothing is allocated."""
 
-    def _compute(self, chunks: Sequence[PrefillChunk], rows: Sequence[DecodeRow]) -> tuple[list[int | None], list[int]]:
-        decode_ms = self._decode_ms_per_step + self._decode_ms_per_row * len(rows) if rows else 0.0
+    def _compute(
+        self, chunks: Sequence[PrefillChunk], rows: Sequence[DecodeRow]
+    ) -> tuple[list[int | None], list[list[int]]]:
+        num_tokens = sum([1 + len(row.proposed) for row in rows])
+        decode_ms = self._decode_ms_per_step + self._decode_ms_per_row * num_tokens if rows else 0.0
         _sleep_ms(decode_ms + self._prefill_ms_per_token * sum([len(chunk.token_ids) for chunk in chunks]))
         for row in rows:
-            self._append_one(row.slot, row.past, row.token_id)
-        decoded = [self._next_token(row.slot, row.past + 1, row.sampling) for row in rows]
-        return [self._prefill_one(chunk) for chunk in chunks], decoded
+            for place, token_id in enumerate((row.token_id, *row.proposed), row.past):
+                self._append_one(row.slot, place, token_id)
+        return [self._prefill_one(chunk) for chunk in chunks], [self._decode_one(row) for row in rows]
+
+    def _decode_one(self, row: DecodeRow) -> list[int]:
+        tokens = [self._next_token(row.slot, row.past + 1, row.sampling)]
+        for place, proposed in enumerate(row.proposed, row.past + 2):
+            if not follows(tokens, proposed):
+                break
+            tokens.append(self._next_token(row.slot, place, row.sampling))
+        return tokens
 
     def _prefill_one(self, chunk: PrefillChunk) -> int | None:
         self._append(chunk.slot, chunk.past, chunk.token_ids)

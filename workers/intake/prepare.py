@@ -135,6 +135,7 @@ class Preparer:
             bucket=bucket,
             session=order.session,
             shared_tokens=prompt.shared_tokens,
+            shop_spans=prompt.shop_spans,
             generation=order.generation,
             held=held,
         )

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Final, Protocol
 
 from shared.conversation.turn import Turn
@@ -116,6 +116,7 @@ class Prompt:
     Attributes:
         ids: token ids; for an upstream a range with the estimated length.
         shared_tokens: length of the beginning that contains only the shop's text.
+        shop_spans: where the shop's text is, as starts and stops.
         messages: the messages for an upstream.
         grounding: the FAQ entries for the question that are in the prompt, including those of earlier turns.
         window_start: `request_id` of its first turn; None without a turn.
@@ -123,6 +124,7 @@ class Prompt:
 
     ids: Sequence[int]
     shared_tokens: int
+    shop_spans: tuple[tuple[int, int], ...] = ()
     messages: tuple[ChatMessage, ...] = ()
     grounding: Entries = ()
     window_start: str | None = None
@@ -216,6 +218,7 @@ class PromptBuilder:
                 return Prompt(
                     ids=list(chain.from_iterable(parts)),
                     shared_tokens=len(parts[0]) if instructions is None else 0,
+                    shop_spans=_every_other(parts),
                     grounding=entries,
                     window_start=turns[start].request_id if start < len(turns) else None,
                 )
@@ -262,6 +265,14 @@ class PromptBuilder:
 
     def _encode_turn(self, user: str, assistant: str, output_ids: Ids) -> Ids:
         return (*self._template.message("user", user), *self._template.answered(assistant, output_ids))
+
+
+def _every_other(parts: Sequence[Ids]) -> tuple[tuple[int, int], ...]:
+    """Return where the parts are that have the shop's text, as starts and stops in the prompt: the first, the third and
+    so on."""
+    stops = list(accumulate(map(len, parts)))
+    spans = zip([0, *stops[1::2]], stops[::2], strict=False)
+    return tuple([span for span in spans if span[0] < span[1]])
 
 
 def narrower(turns: Sequence[Turn], entries: Sequence[Grounding], *, most_turns: int) -> Iterator[tuple[int, Entries]]:

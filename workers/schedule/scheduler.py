@@ -14,6 +14,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from shared.settings import SpeculationKind
 from shared.wire.session_key import SessionKey
 from workers.engine import DecodeRow, PrefillChunk
 from workers.schedule.lengths import OutputLengths
@@ -23,6 +24,7 @@ from workers.schedule.prefixes import SlotPrefixes
 from workers.schedule.roster import Roster
 from workers.schedule.sequence import Finished, Phase, Sequence, Token
 from workers.schedule.slots import Export, Import, Move, SlotTable, StandingSlots, Transfer
+from workers.schedule.speculation.speculation import Source, Speculation
 from workers.schedule.work import Work
 
 DECODE_STALL_MS: Final = 160.0
@@ -33,7 +35,8 @@ _WORTH_CALLS: Final = 4.0
 class EngineStep(Struct, frozen=True, kw_only=True, gc=False):
     """One engine step: KV transfers in order, then decode rows and prompt chunks, in any order or in one call.
 
-    Any part may be empty. `prefilled` and `decoded` are the sequences of the chunks and of the decode rows.
+    Any part may be empty. `prefilled` and `decoded` are the sequences of the chunks and of the decode rows. `sources`:
+    where each row's proposed tokens come from, empty if no row has any.
     """
 
     transfers: tuple[Transfer, ...]
@@ -41,6 +44,7 @@ class EngineStep(Struct, frozen=True, kw_only=True, gc=False):
     decode: tuple[DecodeRow, ...]
     prefilled: tuple[Sequence, ...]
     decoded: tuple[Sequence, ...]
+    sources: tuple[Source, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +56,7 @@ class SchedulerLimits:
         decode_stall_ms: maximum duration of a prefill chunk while others decode; 0 for a whole chunk.
         reuse_kv: prompts begin with KV from a slot or the cache, and a sequence's KV is exported at its end.
         mixes: a step may compute chunks of any prompts.
+        speculation: where a step without prompts looks tokens up to verify them; "off" without `mixes`.
     """
 
     num_slots: int
@@ -62,6 +67,7 @@ class SchedulerLimits:
     decode_stall_ms: float = 0.0
     reuse_kv: bool = False
     mixes: bool = False
+    speculation: SpeculationKind = "off"
 
 
 class Scheduler(Roster):
@@ -76,6 +82,10 @@ class Scheduler(Roster):
         self._next: Sequence | None = None  # admitted, but with more tokens than are free
         self._transfers: list[Transfer] = []
         self._prefixes = SlotPrefixes()
+        self._speculation = None
+        if limits.speculation != "off":
+            shares = limits.speculation == "tenant"
+            self._speculation = Speculation(costs, limits.stop_token_ids, shares_answers=shares)
 
     def next_step(self, now_unix_ms: float) -> EngineStep | None:
         """Return the next engine step; None if there is nothing to compute."""
@@ -97,9 +107,17 @@ class Scheduler(Roster):
             self._prefixes.overwrite(chunk.slot)
         if not chunks and not decoding and not (self._limits.reuse_kv and self._transfers):
             return None
+        sources: tuple[Source, ...] = ()
+        if self._speculation is not None and not chunks:
+            rows, sources = self._speculation.propose(rows, decoding)
         transfers, self._transfers = tuple(self._transfers), []
         return EngineStep(
-            transfers=transfers, prefill=chunks, decode=rows, prefilled=prefilled, decoded=tuple(decoding)
+            transfers=transfers,
+            prefill=chunks,
+            decode=rows,
+            prefilled=prefilled,
+            decoded=tuple(decoding),
+            sources=sources,
         )
 
     def complete(
@@ -126,6 +144,18 @@ class Scheduler(Roster):
             self._append(sequence, sampled, events)
         return events
 
+    def add_accepted(self, step: EngineStep, verified: Tokens[Tokens[int]], place: int) -> list[Token | Finished]:
+        """Add the token that each row has at this place of those that a step with proposals returned.
+
+        Call this after `complete` for place 1, then 2 and so on, so that a row that has ended gets no more.
+        """
+        events: list[Token | Finished] = []
+        for sequence, tokens in zip(step.decoded, verified, strict=True):
+            if place < len(tokens) and sequence.phase is Phase.DECODE:
+                sequence.computed += 1
+                self._append(sequence, tokens[place], events)
+        return events
+
     def finish_running(self) -> list[Sequence]:
         """End every running sequence after an engine failure, since the KV in the slots may be wrong."""
         running = list(self._running.values())
@@ -142,6 +172,8 @@ class Scheduler(Roster):
     def forget(self, session: SessionKey) -> None:
         """Forget an erased conversation: no prompt begins with its KV, here or elsewhere."""
         self._prefixes.forget(session)
+        if self._speculation is not None:
+            self._speculation.forget(session)
         super().forget(session)
 
     def standing(self) -> dict[SessionKey, Tokens[int]]:
@@ -158,10 +190,14 @@ class Scheduler(Roster):
         ran = super()._remove(sequence, ended_by_itself=ended_by_itself, missed=missed, failed=failed)
         if ran:
             self._running_tokens -= _tokens(sequence)
+            if self._speculation is not None:
+                self._speculation.ended(sequence, keep=ended_by_itself)
             self._release(sequence, keep=not failed)
         return ran
 
     def _append(self, sequence: Sequence, token_id: int, events: list[Token | Finished]) -> None:
+        if self._speculation is not None:
+            self._speculation.appended(sequence, token_id)
         if token_id in self._limits.stop_token_ids:
             self._remove(sequence, ended_by_itself=True)
             events.append(Finished(sequence, "completed", "stop"))

@@ -62,6 +62,7 @@ class Sequence:
             next step.
         prefix: the KV that was found for it.
         shared_tokens: length of the beginning that contains no customer's text.
+        shop_spans: where the shop's text is in the prompt, as starts and stops.
         held: a guard holds text back, so the first text is shown later than the first token; `shown` reports it.
         generation: the conversation's generation.
         erased: the conversation was erased before this sequence ended, so that its KV is not used again.
@@ -80,6 +81,7 @@ class Sequence:
     session: SessionKey = _NONE
     generation: int = 0
     shared_tokens: int = 0
+    shop_spans: tuple[tuple[int, int], ...] = ()
     held: bool = False
     weight: float = field(default=1.0, init=False)
     output_hint: int | None = field(default=None, init=False)

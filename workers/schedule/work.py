@@ -38,8 +38,11 @@ class Work(Struct, frozen=True, kw_only=True, gc=False):
 
     @classmethod
     def of_mixed(cls, chunks: Sequence[PrefillChunk], rows: Sequence[DecodeRow]) -> Self:
-        """Return the work of a mixed call, which has no padding."""
+        """Return the work of a mixed call, which has no padding. Proposed tokens are computed as a prompt's."""
         work = cls.of_rows(rows)
+        for row in rows:
+            if row.proposed:
+                work = work.joined(len(row.proposed), row.past + 1)
         for chunk in chunks:
             work = work.joined(len(chunk.token_ids), chunk.past)
         return work
@@ -52,6 +55,16 @@ class Work(Struct, frozen=True, kw_only=True, gc=False):
             tokens=self.tokens + tokens,
             past=self.past + past,
             pairs=self.pairs + tokens * (past + tokens / 2),
+        )
+
+    def lengthened(self, tokens: int, past: int) -> Self:
+        """Return the work with one more token of a prompt that has `tokens` in it, and `past` tokens in its slot."""
+        return type(self)(
+            rows=self.rows,
+            context=self.context,
+            tokens=self.tokens + 1,
+            past=self.past + (0 if tokens else past),
+            pairs=self.pairs + past + tokens + 0.5,
         )
 
     @classmethod

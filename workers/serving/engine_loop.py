@@ -251,6 +251,13 @@ class EngineLoop:
         events = self.scheduler.complete(step, result.prefill_tokens, result.decode_tokens, now_unix_ms())
         for sequence in spoiled:
             sequence.begin_with(Prefix())
+        self._apply_all(events)
+        for place in range(1, max(map(len, result.verified), default=0)):
+            self._apply_all(self.scheduler.add_accepted(step, result.verified, place))
+        return self.drafts.flush_due()
+
+    def _apply_all(self, events: Tokens[Token | Finished]) -> None:
+        """Add one token of each row to its answer, and end the answers that are over with it."""
         for event in events:
             try:
                 self._apply(event)
@@ -260,7 +267,6 @@ class EngineLoop:
             with contained("answer", request_id=job.id):
                 self.scheduler.finish(job.sequence, by_client=job.answer.stopped_by_client)
             self.drafts.finish(Finished(job.sequence, "completed", "stop"))
-        return self.drafts.flush_due()
 
     def _apply(self, event: Token | Finished) -> None:
         job = self.drafts.get(event.sequence.request_id)

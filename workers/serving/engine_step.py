@@ -14,7 +14,7 @@ from shared.errors import EngineError
 from shared.process.clock import monotonic_s
 from shared.telemetry import metrics
 from shared.telemetry.faults import caught
-from workers.engine import DecodeRow, Engine, MixingEngine, PrefillChunk
+from workers.engine import Engine, MixingEngine, PrefillChunk, VerifyingEngine
 from workers.schedule.costs import CostModel
 from workers.schedule.scheduler import EngineStep
 from workers.schedule.sequence import Sequence
@@ -35,7 +35,8 @@ class StepResult(Struct, frozen=True, gc=False):
     """The sampled tokens of a step, and the duration of its parts.
 
     Attributes:
-        mixed_s: duration of a call that computed both prompts and decode rows.
+        mixed_s: duration of a call that computed both prompts and decode rows, or verified proposed tokens.
+        verified: all tokens of each row if the step had proposed ones.
         spoiled: slots whose KV could not be imported; their prompts were not computed.
     """
 
@@ -46,6 +47,7 @@ class StepResult(Struct, frozen=True, gc=False):
     decode_s: float = 0.0
     mixed_s: float | None = None
     spoiled: frozenset[int] = frozenset()
+    verified: Tokens[list[int]] = ()
 
 
 def keep_nothing(sequence: Sequence, start: int, values: NDArray[Any]) -> None:
@@ -63,7 +65,7 @@ def run_step(engine: Engine, step: EngineStep, keep: Keep) -> StepResult:
     chunks = step.prefill
     if spoiled:
         chunks = tuple([chunk for chunk in chunks if chunk.slot not in spoiled])
-    result = _compute(engine, step.decode, chunks, transfer_s=monotonic_s() - start)
+    result = _compute(engine, step, chunks, transfer_s=monotonic_s() - start)
     if spoiled:
         sampled = iter(result.prefill_tokens)
         tokens = [None if chunk.slot in spoiled else next(sampled) for chunk in step.prefill]
@@ -71,8 +73,12 @@ def run_step(engine: Engine, step: EngineStep, keep: Keep) -> StepResult:
     return result
 
 
-def _compute(engine: Engine, rows: Tokens[DecodeRow], chunks: Tokens[PrefillChunk], *, transfer_s: float) -> StepResult:
-    begun_s = monotonic_s()
+def _compute(engine: Engine, step: EngineStep, chunks: Tokens[PrefillChunk], *, transfer_s: float) -> StepResult:
+    rows, begun_s = step.decode, monotonic_s()
+    if step.sources:
+        prefilled, verified = cast("VerifyingEngine", engine).verify(chunks, rows)
+        first = [tokens[0] for tokens in verified]
+        return StepResult(prefilled, first, transfer_s, mixed_s=monotonic_s() - begun_s, verified=verified)
     if chunks and engine.info.mixes:
         prefilled, decoded = cast("MixingEngine", engine).mixed(chunks, rows)
         return StepResult(prefilled, decoded, transfer_s, mixed_s=monotonic_s() - begun_s)
@@ -141,7 +147,7 @@ def count_step(step: EngineStep, result: StepResult, costs: CostModel) -> None:
     """Record a step's tokens and the duration of its parts; that of a mixed call is divided in the predicted ratio."""
     prefill_s, decode_s = result.prefill_s, result.decode_s
     if result.mixed_s is not None:
-        share = costs.decode_share(Work.of_mixed(step.prefill, step.decode))
+        share = costs.decode_share(Work.of_mixed(step.prefill, step.decode)) if step.prefill else 1.0
         prefill_s, decode_s = result.mixed_s * (1 - share), result.mixed_s * share
     if step.prefill:
         _prefill_time.observe(prefill_s)
@@ -155,3 +161,7 @@ def count_step(step: EngineStep, result: StepResult, costs: CostModel) -> None:
     if step.transfers:
         _transfer_time.observe(result.transfer_s)
     _output_tokens.inc(len(step.decode) + sum(token is not None for token in result.prefill_tokens))
+    for source, row, tokens in zip(step.sources, step.decode, result.verified, strict=False):
+        metrics.speculated_tokens.labels("proposed", source).inc(len(row.proposed))
+        metrics.speculated_tokens.labels("accepted", source).inc(len(tokens) - 1)
+        _output_tokens.inc(len(tokens) - 1)

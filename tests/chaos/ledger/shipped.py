@@ -28,7 +28,7 @@ from shared.wire.requests import settle
 from tests.chaos.ledger.recorded import Recorded
 from tests.chaos.ledger.requests import Ledger, Page, Question
 from tests.chaos.ledger.verdict import Rights
-from workers.building import _make_preparer, _make_prompts
+from workers.building import _make_preparer, make_prompts
 from workers.engine import DecodeRow, Engine, PrefillChunk
 from workers.engine.load_model import load_model
 from workers.intake.prepare import Preparer
@@ -73,7 +73,7 @@ class Speaker:
             settings,
             self.revision,
             loaded,
-            prompts=_make_prompts(settings, loaded),
+            prompts=make_prompts(settings, loaded),
             faq=faq,
             history=history,
             kv=None,

@@ -224,11 +224,13 @@ class Bench:
     saboteur: Saboteur = field(default_factory=Saboteur)
     engine: FakeEngine = field(default_factory=lambda: FakeEngine(num_slots=2, max_length=64, vocabulary=(LETTER_A,)))
     reuse_kv: bool = False
+    speculates: bool = False
+    costs: CostModel = field(default_factory=CostModel.prior)
     shadow: Shadow | None = None
     centre: CentreClient | None = None
 
     def __post_init__(self) -> None:
-        info, costs, before = self.engine.info, CostModel.prior(), self.saboteur.before
+        info, costs, before = self.engine.info, self.costs, self.saboteur.before
         limits = SchedulerLimits(
             num_slots=info.num_slots,
             prefill_chunk_tokens=16,
@@ -236,6 +238,7 @@ class Bench:
             stop_token_ids=info.stop_token_ids,
             reuse_kv=self.reuse_kv,
             mixes=info.mixes,
+            speculation="tenant" if self.speculates else "off",
         )
         publisher, history = before(self.publisher), before(self.history)
         scheduler = before(build_scheduler(limits=limits, costs=costs, lengths=OutputLengths()))

@@ -8,7 +8,7 @@ import numpy as np
 from shared.wire.deadline import Deadline
 from shared.wire.messages import Bucket
 from tests.support.builders.worker import LinearCosts, sequence
-from workers.engine import EngineInfo
+from workers.engine import MAX_PROPOSED, EngineInfo
 from workers.engine.calls import check_decode, check_mixed, check_prefill, check_range
 from workers.engine.kv_layout import KvLayout, KvPieces
 from workers.schedule.goodput import build_scheduler
@@ -42,10 +42,11 @@ class ModelEngine:
             check_mixed(self.info, step.prefill, step.decode)
             self._prefill(step)
         if step.decode:
-            check_decode(self.info, step.decode)
+            check_decode(self.info, step.decode, max_proposed=MAX_PROPOSED if step.sources else 0)
             for row, sequence in zip(step.decode, step.decoded, strict=True):
                 assert row.token_id == sequence.output_ids[-1]
                 self._append(row.slot, row.past, [row.token_id], sequence)
+                self.kv[row.slot] += row.proposed  # accepted or not
         if step.prefill and not self.info.mixes:
             check_prefill(self.info, step.prefill)
             self._prefill(step)
@@ -103,6 +104,7 @@ def make_scheduler(
     reuse_kv: bool = False,
     lengths: OutputLengths | None = None,
     mixes: bool = False,
+    speculates: bool = False,
     costs: Costs | None = None,
 ) -> Scheduler:
     limits = SchedulerLimits(
@@ -114,6 +116,7 @@ def make_scheduler(
         decode_stall_ms=decode_stall_ms,
         reuse_kv=reuse_kv,
         mixes=mixes,
+        speculation="tenant" if speculates else "off",
     )
     return build_scheduler(limits=limits, costs=costs or LinearCosts(), lengths=lengths or OutputLengths())
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from shared.errors import EngineError
 from shared.model.folder import ModelFolder
-from workers.engine import DecodeRow, EngineInfo, PrefillChunk, Sampling
-from workers.engine.calls import MixedCalls, check_import, check_range
+from workers.engine import MAX_PROPOSED, DecodeRow, EngineInfo, PrefillChunk, Sampling
+from workers.engine.calls import MixedCalls, check_import, check_range, follows
 from workers.engine.kv_layout import BFLOAT16
 from workers.engine.native.library import Library, NativeConfig, NativeWeights, StepProfile, Take
 from workers.engine.sampling import sample
@@ -22,7 +22,8 @@ from workers.engine.sampling import sample
 _KV_DTYPE: Final = np.dtype(BFLOAT16)
 _CAPACITY_MULTIPLE: Final = 32
 _MAX_STEP_TOKENS: Final = 512
-_Wanted = tuple[int, Sampling, int]  # the row of the logits, how to sample, the new token's position
+# The row of the logits, how to sample, the new token's position, and the token that must have been sampled before it.
+_Wanted = tuple[int, Sampling, int, int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ class NativeEngine(MixedCalls):
             q4=self._weights.form == "q4",
         )
         self._handle: int | None = library.open(config, self._weights.addresses)
-        self._outputs = _Outputs.allocate(num_slots, self._functions.native_stride(self._handle))
+        self._outputs = _Outputs.allocate(num_slots + MAX_PROPOSED, self._functions.native_stride(self._handle))
         self._info = EngineInfo.from_manifest(
             folder.manifest,
             name="native",
@@ -91,6 +92,7 @@ class NativeEngine(MixedCalls):
             max_prefill_rows=min(max_prefill_rows, num_slots),
             kv_dtype=_KV_DTYPE,
             mixes=True,
+            verifies=True,
             kernel=library.kernel,
         )
         self._vocabulary = a.vocab_size
@@ -98,7 +100,7 @@ class NativeEngine(MixedCalls):
 
     @property
     def logits(self) -> NDArray[np.float32]:
-        """Logits `[slots, vocabulary]` of the last step's sampled rows, valid until the next step."""
+        """Logits `[slots + MAX_PROPOSED, vocabulary]` of the last step's sampled places, valid until the next step."""
         return self._outputs.logits[:, : self._vocabulary]
 
     def profile(self, take: Take) -> None:
@@ -128,30 +130,42 @@ class NativeEngine(MixedCalls):
             self._functions.native_close(self._handle)
         self._handle = None
 
-    def _compute(self, chunks: Sequence[PrefillChunk], rows: Sequence[DecodeRow]) -> tuple[list[int | None], list[int]]:
+    def _compute(
+        self, chunks: Sequence[PrefillChunk], rows: Sequence[DecodeRow]
+    ) -> tuple[list[int | None], list[list[int]]]:
         """Compute decode rows and chunks, in pieces of at most one step; return the tokens of both."""
-        ids = [row.token_id for row in rows]
-        slots = [row.slot for row in rows]
-        positions = [row.past for row in rows]
-        wanted: list[_Wanted] = [(at, row.sampling, row.past + 1) for at, row in enumerate(rows)]
+        ids: list[int] = []
+        slots: list[int] = []
+        positions: list[int] = []
+        wanted: list[_Wanted] = []
+        for row in rows:
+            for place, proposed in enumerate((None, *row.proposed), row.past):
+                wanted.append((len(ids), row.sampling, place + 1, proposed))
+                ids.append(row.token_id if proposed is None else proposed)
+                slots.append(row.slot)
+                positions.append(place)
         for chunk in chunks:
             length = chunk.past + len(chunk.token_ids)
             ids += chunk.token_ids
             slots += [chunk.slot] * len(chunk.token_ids)
             positions += range(chunk.past, length)
             if chunk.sampling is not None:
-                wanted.append((len(ids) - 1, chunk.sampling, length))
+                wanted.append((len(ids) - 1, chunk.sampling, length, None))
         steps = np.array((ids, slots, positions), np.int32)
-        tokens: list[int] = []
+        tokens: list[int | None] = []
         for start in range(0, len(ids), _MAX_STEP_TOKENS):
-            part = [(at - start, how, place) for at, how, place in wanted if start <= at < start + _MAX_STEP_TOKENS]
-            tokens += self._step(np.ascontiguousarray(steps[:, start : start + _MAX_STEP_TOKENS]), part)
-        sampled = iter(tokens[len(rows) :])
-        return [None if chunk.sampling is None else next(sampled) for chunk in chunks], tokens[: len(rows)]
+            stop = start + _MAX_STEP_TOKENS
+            part = [(at - start, how, place, before) for at, how, place, before in wanted if start <= at < stop]
+            self._step(np.ascontiguousarray(steps[:, start:stop]), part, tokens)
+        sampled = iter(tokens)
+        decoded = [[next(sampled) for _ in range(1 + len(row.proposed))] for row in rows]
+        prefilled = [None if chunk.sampling is None else next(sampled) for chunk in chunks]
+        return prefilled, [[token for token in each if token is not None] for each in decoded]
 
-    def _step(self, step: NDArray[np.int32], wanted: Sequence[_Wanted]) -> list[int]:
-        """Compute one step of rows (ids, slots, positions); return a token for each sampled row."""
-        rows = np.array([at for at, _, _ in wanted], np.int32)
+    def _step(self, step: NDArray[np.int32], wanted: Sequence[_Wanted], tokens: list[int | None]) -> None:
+        """Compute one step of rows (ids, slots, positions); append a token for each wanted place, or None for one that
+        follows a rejected token."""
+        rows = np.array([each[0] for each in wanted], np.int32)
         ids, slots, positions = (part.ctypes.data for part in step)
         outputs = self._outputs
         if self._functions.native_step(
@@ -162,8 +176,11 @@ class NativeEngine(MixedCalls):
             self._profile.end_step(step.shape[1], int(step[2].max()) + 1)
         if not np.isfinite(outputs.peaks[: len(rows)]).all():
             raise EngineError("the engine computed logits that are not finite; restart the worker")
-        tokens: list[int] = outputs.best[: len(rows)].tolist()
-        for row, (_, sampling, position) in enumerate(wanted):
-            if sampling.temperature > 0:
-                [tokens[row]] = sample(self.logits[row : row + 1], [sampling], [position])
-        return tokens
+        best: list[int] = outputs.best[: len(rows)].tolist()
+        for row, (_, sampling, position, before) in enumerate(wanted):
+            if not follows(tokens, before):
+                tokens.append(None)
+            elif sampling.temperature > 0:
+                tokens += sample(self.logits[row : row + 1], [sampling], [position])
+            else:
+                tokens.append(best[row])

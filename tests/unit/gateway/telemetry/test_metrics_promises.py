@@ -1,6 +1,7 @@
 """Metrics of an answer: whether its promise was kept, and how a step's time was spent."""
 
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -14,9 +15,10 @@ from shared.wire.deadline import Deadline
 from shared.wire.outcome import Response, Timings
 from tests.support.builders.gateway import answer, make_entry
 from tests.unit.workers.serving.test_worker import Bench
-from workers.engine import PrefillChunk
+from workers.engine import DecodeRow, PrefillChunk, Sampling
 from workers.schedule.costs import CostModel
 from workers.schedule.scheduler import EngineStep
+from workers.schedule.speculation.speculation import SOURCES
 from workers.serving.engine_step import StepResult, count_step
 
 PROMISE = Deadline(first_token_unix_ms=1_200, deadline_unix_ms=2_000)
@@ -126,6 +128,25 @@ def test_padding_is_the_difference_to_equal_rows() -> None:
     count_step(step, StepResult([None] * 3, [], transfer_s=0.0, prefill_s=0.01), CostModel.prior())
     after = [value("replyline_worker_tokens_total", kind=kind) for kind in ("padding", "prompt")]
     assert [now - then for now, then in zip(after, before, strict=True)] == [6, 9]
+
+
+def test_proposed_and_accepted_tokens_are_counted_by_source() -> None:
+    def counted() -> list[float]:
+        name, pairs = "replyline_worker_speculated_tokens_total", product(("proposed", "accepted"), SOURCES)
+        speculated = [value(name, outcome=outcome, source=source) for outcome, source in pairs]
+        return [*speculated, value("replyline_worker_tokens_total", kind="output")]
+
+    rows = tuple(
+        DecodeRow(slot=slot, past=9, token_id=7, sampling=Sampling(), proposed=proposed)
+        for slot, proposed in enumerate([(1, 2, 3), (), (4,)])
+    )
+    step = EngineStep(
+        prefill=(), prefilled=(), decode=rows, decoded=(), transfers=(), sources=("faq", "faq", "conversation")
+    )
+    result = StepResult([], [1, 5, 6], transfer_s=0.0, mixed_s=0.01, verified=[[1, 2, 8], [5], [6]])
+    before = counted()
+    count_step(step, result, CostModel.prior())
+    assert [now - then for now, then in zip(counted(), before, strict=True)] == [3, 1, 0, 2, 0, 0, 5]
 
 
 def test_a_steps_planning_and_completing_are_timed_and_its_answer_counted_as_inference() -> None:

@@ -44,6 +44,16 @@ def test_entries_stand_before_the_question_that_needed_them_first() -> None:
     )
 
 
+def test_the_prompt_says_where_the_shops_text_is() -> None:
+    turns = [said("u1", "a1", [WHEN]), said("u2", "a2", [WHEN]), said("u3", "a3")]
+    prompt = build(turns=turns, grounding=GROUNDING)
+    assert [readable(prompt.ids[start:stop]) for start, stop in prompt.shop_spans] == [
+        "⟨system\nS\n\nQ: When?\nA: Soon.⟩\n",
+        "⟨system\nQ: Where?\nA: Here.⟩\n",
+    ]
+    assert build(system="").shop_spans == ()
+
+
 def test_once_the_window_slides_only_the_question_has_its_entries() -> None:
     """Nothing after the system text is computed already, and nothing will be used again."""
     turns = [said("u1", "a1", [WHEN]), said("u2", "a2", [WHEN])]

@@ -1,5 +1,7 @@
 """In any order of events no request is lost, none ends twice, and no slot holds another's tokens."""
 
+from collections.abc import Callable
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -31,13 +33,23 @@ class SchedulerMachine(RuleBasedStateMachine):
         tokens=st.integers(1, 100),
         reuse_kv=st.booleans(),
         mixes=st.booleans(),
+        speculates=st.booleans(),
     )
-    def start(self, *, num_slots: int, chunk: int, rows: int, tokens: int, reuse_kv: bool, mixes: bool) -> None:
+    def start(
+        self, *, num_slots: int, chunk: int, rows: int, tokens: int, reuse_kv: bool, mixes: bool, speculates: bool
+    ) -> None:
         rows = min(rows, num_slots)
         self.num_slots, self.chunk, self.tokens = num_slots, chunk, tokens
         self.scheduler = make_scheduler(
-            num_slots, chunk, rows, max_running_tokens=tokens, reuse_kv=reuse_kv, mixes=mixes
+            num_slots,
+            chunk,
+            rows,
+            max_running_tokens=tokens,
+            reuse_kv=reuse_kv,
+            mixes=mixes,
+            speculates=mixes and speculates,
         )
+        self.speculates = mixes and speculates
         self.reuse_kv = reuse_kv
         self.said: dict[SessionKey, list[int]] = {}
         self.engine = ModelEngine(engine_info(num_slots, rows, mixes=mixes))
@@ -62,7 +74,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @rule(
         prompt=st.integers(1, 25),
-        output=st.integers(1, 5),
+        output=st.integers(1, 12),
         soft=st.integers(0, 60),
         more=st.integers(0, 60),
         held=st.booleans(),
@@ -190,8 +202,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert step is not None
 
         def sample() -> int:
-            self.sampled += 1
-            return data.draw(st.sampled_from([self.sampled] * 4 + [STOP]))
+            self.sampled += 1  # another token each time, or one of two so that they can be looked up
+            some = [7, 8] * 2 if self.speculates else [self.sampled] * 4
+            return data.draw(st.sampled_from([*some, STOP]))
 
         prefilled = [None if chunk.sampling is None else sample() for chunk in step.prefill]
         decoded = [sample() for _ in step.decode]
@@ -211,6 +224,22 @@ class SchedulerMachine(RuleBasedStateMachine):
                 assert len(event.sequence.output_ids) == event.sequence.max_output_tokens
                 self.end(event.sequence)
         assert not sampled, "every sampled token is told"
+        self.accept(data, step, decoded, sample)
+
+    def accept(self, data: st.DataObject, step: EngineStep, first: list[int], sample: Callable[[], int]) -> None:
+        """The engine sampled some of the proposed tokens, and one more after them."""
+        verified = []
+        for row, token in zip(step.decode, first, strict=True):
+            tokens = [token]
+            for proposed in row.proposed:
+                if tokens[-1] != proposed:
+                    break
+                tokens.append(data.draw(st.sampled_from([proposed, sample()])))
+            verified.append(tokens)
+        for place in range(1, max(map(len, verified), default=0)):
+            for event in self.scheduler.add_accepted(step, verified, place):
+                if not isinstance(event, Token):
+                    self.end(event.sequence)
 
     @precondition(lambda self: self.under_way is not None)
     @rule()

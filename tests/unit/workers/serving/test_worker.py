@@ -45,7 +45,9 @@ class CountingEngine(FakeEngine):
         super().__init__(num_slots=2, max_length=64, mixes=mixes)
         self.calls: list[tuple[int, int]] = []
 
-    def _compute(self, chunks: Sequence[PrefillChunk], rows: Sequence[DecodeRow]) -> tuple[list[int | None], list[int]]:
+    def _compute(
+        self, chunks: Sequence[PrefillChunk], rows: Sequence[DecodeRow]
+    ) -> tuple[list[int | None], list[list[int]]]:
         self.calls.append((len(chunks), len(rows)))
         return super()._compute(chunks, rows)
 
