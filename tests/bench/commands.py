@@ -113,6 +113,21 @@ def kv(
     run(lambda: bench_kv(settings, bench, options, Console(stderr=True)))
 
 
+@bench_app.command("speculation")
+def speculation(
+    answers: Annotated[int, typer.Option(min=8, help="to the first packaged questions that the model is asked")] = 24,
+    rounds: Rounds = 3,
+    json_path: JsonPath = None,
+) -> None:
+    """The engine's tokens a second on the shop's answers, with tokens looked up and verified, and without."""
+    from tests.bench.speculation import TARGETS, bench_speculation
+
+    settings = settings_of_own_system()
+    engine = f"{settings.worker.engine} {settings.model.dir.name}"
+    bench = Bench(rounds=rounds, json_path=json_path, engine=engine, broker="unknown", targets=TARGETS)
+    run(lambda: bench_speculation(settings, bench, answers, Console(stderr=True)))
+
+
 @bench_app.command("engines")
 def engines(
     names: Annotated[

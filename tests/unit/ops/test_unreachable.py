@@ -25,6 +25,7 @@ ALONE: Final = {
     "rollout simulate", "shadow replay", "profile", "simulate", "forecast", "optimize quantize", "optimize distill",
     "bench", "bench traffic", "bench knee", "bench compare", "bench ladder", "bench path", "bench stream",
     "bench gateway", "bench kv", "bench engines", "bench shape", "bench memory", "bench upstream", "bench start",
+    "bench speculation",
     "bench scale", "chaos run",
 }  # fmt: skip
 # Values of arguments that must have a certain form.
