@@ -46,6 +46,11 @@ _PIECE: Final = {
     language: re.compile(f"(?:{'|'.join([*kinds.values(), *_TABLE.fillers[language]])}){_END[language]}")
     for language, kinds in _WORDS.items()
 }
+# Emoticons whose signs are letters or digits.
+_EMOTICONS: Final = re.compile(
+    r"(?:[:;=]'?-?[DdPp3OoSs]|D-?'?[:;=]|[Tt]_+[Tt]|<3+|\+1|.{0,2}\\_\(ツ\)_/.{0,2}|[\s!.])+"
+)
+_DRAWN_OUT: Final = re.compile(r"([a-z])\1{2,}")  # "hellooo", "thanksss"
 _SIGNS: Final = {kind: re.compile(signs) for kind, signs in _TABLE.signs.items()}
 
 
@@ -56,12 +61,13 @@ def small_talk(text: str) -> Kind | None:
         return None
     folded = fold(text).replace("'", "")
     language = detect_language(text)
-    words = _NO_LETTERS.sub("" if language == "zh" else " ", folded).strip()
-    if not words:
+    said = _NO_LETTERS.sub("" if language == "zh" else " ", folded).strip()
+    if not said or _EMOTICONS.fullmatch(text):
         return _meaning_of_signs(text)
-    if not is_pieces_only(words + _END[language], _PIECE[language]):
-        return None
-    return next((kind for kind, pattern in _KINDS[language].items() if pattern.search(words)), None)
+    for words in (said, *(_DRAWN_OUT.sub(letters, said) for letters in (r"\1", r"\1\1"))):
+        if is_pieces_only(words + _END[language], _PIECE[language]):
+            return next((kind for kind, pattern in _KINDS[language].items() if pattern.search(words)), None)
+    return None
 
 
 def _meaning_of_signs(text: str) -> Kind | None:

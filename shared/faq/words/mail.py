@@ -30,7 +30,9 @@ _QUOTED: Final = re.compile(r"\s*(?:>|\|\s)")
 _SENDER: Final = _pattern(rf"[\s*_]*{_any_of('from')}[\s*_]*:")
 _HEADER: Final = _pattern(rf"[\s*_]*{_any_of('from', 'headers')}[\s*_]*:")
 _MOST_HEADER_LINES: Final = 6
-_SEPARATOR: Final = _pattern(rf"\s*[-_=*]{{2,}}\s*{_any_of('separators')}.{{0,60}}$|\s*{_any_of('forwards')}\s*:?\s*$")
+_SEPARATOR: Final = _pattern(
+    rf"\s*[-_=*]{{2,}}\s*{_any_of('separators')}.{{0,60}}$|[\s#-]*{_any_of('forwards')}[\s#-]*:?\s*$"
+)
 # "On Mon, 3 Nov 2026 at 10:12, Shop <help@shop.example> wrote:", on up to three lines.
 _OPENS_INTRODUCTION: Final = _pattern(rf"\s*(?:(?:{_any_of('openers')}\b|\d).{{0,160}}\d|\d{{4}})")
 _WROTE: Final = _pattern(rf"(?:^|\W|(?<=[^\x00-\x7f])){_any_of('wrote')}(?:$|\W)")
@@ -44,7 +46,7 @@ _DISCLAIMER: Final = _pattern(_any_of("disclaimers"))
 _GREETING: Final = _pattern(
     rf"\s*{_any_of('greetings')}(?:(?:[ ,/]+[a-zà-ÿ0-9&.'-]+){{0,4}}\s*[,:、]+|(?: [a-zà-ÿ]+)?\s*[.!。]*)\s*$"
 )
-_CLOSING: Final = _pattern(rf"\s*{_any_of('closings')}\s*[,.!。、]*\s*$")
+_CLOSING: Final = _pattern(rf"\s*{_any_of('closings')}(?: for (?:your|the|any) [a-z ]{{2,30}})?\s*[,.!。、]*\s*$")
 _NAME: Final = re.compile(r"\W*(?:[^\s.?!]{1,20}\.?(?:\s+|$)){1,4}$")
 _FULL_NAME: Final = re.compile(r"\s*(?:[A-Z][a-zà-ÿ'.-]+(?:\s+|$)){1,3}(?:\|.*)?$")
 _OF_A_SIGNATURE: Final = re.compile(r"(?!\s*[Pp]\.?\s?[Ss]\b)[^?]{0,80}$")

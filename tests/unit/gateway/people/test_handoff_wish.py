@@ -54,6 +54,12 @@ WISHES: Final = (
     "get me a human or I'm cancelling", "电话客服", "h u m a n", "r.e.p.r.e.s.e.n.t.a.t.i.v.e", "tlk 2 a person",
     "speek to humen", "aggent", "🅷🆄🅼🅰🅽",
     "we need a human", "is there a human here?", "我要同真人傾", "你們有真人客服嗎",
+    "Can you put a real human on?", "can someone real help me", "hand me off to an agent", "pass me to a colleague",
+    "forward me to a human agent", "can you escalate my ticket to a manager?", "I'd like someone to call me back",
+    "please call me back", "anyone human there?", "are there any real people I can talk to?", "get me a manager",
+    "someone from your staff please", "I don't want to talk to a bot", "I'm tired of talking to robots",
+    "让你们主管跟我说", "不想跟机器人聊", "找個真人同我講", "请给我安排一个客服", "安排专员联系我", "能不能来个人",
+    "需要人工介入", "人工客服在线吗", "申请人工",
 )  # fmt: skip
 NONE: Final = (
     "让人工智能音箱来一首歌", "I am not a robot, where is my order?", "Can someone else sign for my package?",
@@ -79,6 +85,9 @@ NONE: Final = (
     "> I want to talk to a person\nWhere is my parcel?",
     "will a person call me before delivery?",
     "have someone else sign for it", "can another human wear it", "when can I meet your designer", "换个人收货可以吗",
+    "call me when it ships", "don't call me", "how do I escalate", "give me staff discount", "find me a manager desk",
+    "I need someone to sign for it", "I don't like the robot vacuum", "someone from the team told me to wait",
+    "should someone contact me?", "安排送货上门", "能找个人代收吗", "不要机器人吸尘器",
     "找个人帮我签收可以吗", "客服没有联系我", "we want a manager's chair", "call the person who delivers",
 )  # fmt: skip
 

@@ -77,6 +77,27 @@ from tests.support.samples.faq_questions import CHINESE_QUESTIONS, ENGLISH_QUEST
         ("❤️", "thanks"),
         ("🙏", "thanks"),
         ("👋", "greeting"),
+        *((text, "greeting") for text in ("Hiii there!", "hellooo", "hi bot", "g'day", "早", "喂？")),
+        *(
+            (text, "thanks")
+            for text in ("thank u", "thanksss", "thanx", "thanks in advance", "谢谢老板", "唔該晒", "<3")
+        ),
+        *((text, "goodbye") for text in ("byebye", "see u", "bye for now", "再會", "明天见")),
+        *(
+            (text, "noted")
+            for text in ("okkk", "gotcha", "sounds good", "no worries", ":D", "^_^", "+1", "懂了", "原来如此")
+        ),
+        *(
+            (text, "upset")
+            for text in ("this sucks", "worst service ever", "so annoying", "T_T", "D:", "骗子", "我很生气")
+        ),
+        *((text, "urgent") for text in ("can you help me?", "asap", "❗❗❗", "‼️", "急！", "快来人")),
+        *((text, "puzzled") for text in ("wat", "sorry?", "confused", "🫤", "¯\\_(ツ)_/¯", "没明白", "啊？")),
+        *((text, "who") for text in ("r u a bot", "is this a bot?", "who am I talking to", "真人还是机器人")),
+        *(
+            (text, None)
+            for text in ("8", "XL", "size M?", "3", "can you help me return it", "sorry for the delay", "早上送吗")
+        ),
         ("what is the return period", None),
         ("help me return a lamp", None),
         ("帮我退货", None),

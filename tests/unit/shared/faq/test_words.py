@@ -131,7 +131,7 @@ MAILS: Final[dict[str, str]] = {
     "forwarded alone": f"---------- Forwarded message ---------\n{_HEAD}QUESTION",
     "quoted alone": "> QUESTION",
     "signature": f"Hi team,\n\nQUESTION\n\nBest regards\nJane Example\nExample Ltd, 1 Example St\n{_LEGAL}",
-    "thanks": "Dear Sir or Madam,\n\nQUESTION\n\nThanks,\nJane",
+    "thanks": "Dear Sir or Madam,\n\nQUESTION\n\nThank you in advance for your help.\n\nThanks,\nJane",
     "Markdown": "> **Shop**\nQUOTED\n\nQUESTION",
     "Dutch Outlook": "QUESTION\n\nMet vriendelijke groet,\nJan\n\nVan: Shop\nVerzonden: 3 november\nAan: J\n\nQUOTE",
     "Italian": "QUESTION\n\nIl giorno lun 3 nov 2026 alle ore 10:12 Shop <a@b.example> ha scritto:\nQUOTED",
@@ -166,6 +166,11 @@ MAILS: Final[dict[str, str]] = {
     "Proton": "QUESTION\n\nSent with [Proton Mail](https://proton.me/mail/home) secure email.\n\nQUOTED",
     "Outlook on a Japanese telephone": "QUESTION\n\nOutlook for iOS を入手",
     "Outlook on a Chinese telephone": "QUESTION\n\n获取 Outlook for iOS",
+    "a help desk's marker": "QUESTION\n\n##- Please type your reply above this line -##\n\nQUOTE",
+    "a help desk's marker above": "##- Please type your reply above this line -##\n\nQUESTION",
+    "Polish disclaimer": "QUESTION\n\nTa wiadomość jest przeznaczona wyłącznie dla adresata.",
+    "Swedish disclaimer": "QUESTION\n\nDetta meddelande är konfidentiellt och endast avsett för mottagaren.",
+    "Russian disclaimer": "QUESTION\n\nЭто сообщение и любые вложения являются конфиденциальными.",
     "Chinese telephone": "您好：\n\nQUESTION\n\n谢谢！\n\n发自我的华为手机",
 }
 WAYS: Final[dict[str, Typed]] = {
