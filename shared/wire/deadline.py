@@ -16,6 +16,7 @@ _FIRST_SECONDS: Final = 1_000_000_000
 _LAST_SECONDS: Final = 9_999_999_999
 _BINARY: Final = (4, 8)
 _COUNTDOWN: Final = 0.03  # share of the promise's time: a client that sends its remaining time asks for a few ms less
+_NEVER: Final = "0001-01-01T00:00:00"
 _MAX_DIGITS: Final = 16  # of 2^53 - 1, the largest integer that every reader represents exactly
 
 
@@ -82,16 +83,18 @@ def parse_unix_ms(header: bytes) -> int | None:
     if text.isdigit():
         return int(text) if len(text) <= _MAX_DIGITS else None
     time = read_time(text)
-    return time if isinstance(time, int) else None
+    return max(0, time) if isinstance(time, int) else None
 
 
 def read_time(said: object) -> object:
     """Convert an ISO 8601 time with its UTC offset, or a datetime, to Unix milliseconds; return any other value
-    unchanged."""
+    unchanged. The first moment of .NET's and Go's calendar, a time that was not set, needs no offset."""
     try:
         time = datetime.fromisoformat(said) if isinstance(said, str) else said
     except ValueError:
         return said
+    if isinstance(time, datetime) and time.isoformat().startswith(_NEVER):
+        return 0
     if not isinstance(time, datetime) or time.tzinfo is None:
         return said
     return int(time.timestamp() * 1_000)

@@ -39,7 +39,10 @@ def _none_at_minus_1(said: object) -> object:
 
 
 def _none_below_1(said: object) -> object:
-    """Return None for 0, which serializers without absent fields write, and for -1."""
+    """Return None for 0, which serializers without absent fields write, and for -1; the largest integers of a language,
+    written for "no limit", are lowered to ours."""
+    if isinstance(said, int) and MAX_INTEGER < said <= _MAX_UNSIGNED:
+        return MAX_INTEGER
     return None if said in (0, -1) else said
 
 
@@ -81,6 +84,16 @@ def nearest_language(said: object) -> object:
     return "zh" if str(said).lower().startswith(("zh", "cmn", "yue")) else "en"
 
 
+def _time(said: object) -> object:
+    """Return Unix milliseconds; 0 for the first moments of other calendars, which stand for a time that was not set."""
+    said = read_time(_whole(said))
+    return max(0, said) if isinstance(said, int) else said
+
+
+def _shortened(said: object) -> object:
+    return said[:MAX_ID_CHARS] if isinstance(said, str) else said
+
+
 def _whole(said: object) -> object:
     return int(said) if isinstance(said, float) and abs(said) <= MAX_INTEGER else said
 
@@ -88,6 +101,7 @@ def _whole(said: object) -> object:
 _matches_identifier: Final = re.compile(_IDENTIFIER).match
 
 # `extra["reads"]` is the function with which `shared.wire.lenient` converts a value that the type does not accept.
+Label = Annotated[str, Meta(max_length=MAX_ID_CHARS, description="cut there", extra={"reads": _shortened})]
 Identifier = Annotated[str, Meta(min_length=1, max_length=MAX_ID_CHARS, pattern=_IDENTIFIER)]
 RequestIds = Annotated[tuple[Identifier, ...], Meta(max_length=MAX_CONCURRENT)]
 Tenant = Annotated[str, Meta(min_length=1, max_length=MAX_ID_CHARS, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.\-]*(?!\n)$")]
@@ -108,7 +122,7 @@ UnixMs = Annotated[
         ge=0,
         le=MAX_INTEGER,
         description="an ISO 8601 time with its offset is read too",
-        extra={"reads": lambda said: read_time(_whole(said))},
+        extra={"reads": _time},
     ),
 ]
 ReplyPartition = Annotated[int, Meta(ge=0, le=MAX_INTEGER, extra={"reads": _none_at_minus_1})]

@@ -31,7 +31,10 @@ _TAKES: Final[dict[type, tuple[type, ...]]] = {
     float: (inspect.FloatType, inspect.IntType),
     str: (inspect.StrType, inspect.LiteralType),
 }
-_BOOLEANS: Final = {"true": True, "1": True, "false": False, "0": False}
+_BOOLEANS: Final = {
+    **dict.fromkeys(("true", "1", "yes", "on"), True),
+    **dict.fromkeys(("false", "0", "no", "off"), False),
+}
 _MOST_MENDED: Final = 64  # texts in one MessagePack message
 _SURROGATES: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
 _MOST_DIGITS: Final = 40
@@ -53,6 +56,9 @@ _BOXES: Final = frozenset(
         *("$numberInt", "$numberLong", "$numberDouble", "$date"),
     )
 )
+_BESIDE: Final = {"annotations"}  # next to the text of OpenAI's assistants
+_BEFORE_NAME: Final = re.compile(r'\s*[{,]\s*(?=")')
+_BEFORE_VALUE: Final = re.compile(r"\s*:\s*")
 _NAMESPACE: Final = re.compile(r"[:/]|\.(?=[A-Z])")
 _VERSION: Final = re.compile(r"[._-]?v?\d+$")
 _read_number: Final = msgspec.json.Decoder(int | float).decode
@@ -132,6 +138,21 @@ def read_json(data: bytes | str) -> Any:
     text = well_formed(text).lstrip("\ufeff").rstrip("\0")
     said = _load(text)
     return _load(well_formed(json.dumps(said, ensure_ascii=False))) if "\\u" in text else said
+
+
+def read_beginning(data: bytes) -> dict[str, Any]:
+    """Return the fields of a JSON object up to the place where it is cut off or is no JSON."""
+    text = _text_of(data, json.detect_encoding(data)).lstrip("\ufeff[ ")
+    fields, decode, at = dict[str, Any](), json.JSONDecoder(strict=False).raw_decode, 0
+    try:
+        while found := _BEFORE_NAME.match(text, at):
+            name, at = decode(text, found.end())
+            if not (found := _BEFORE_VALUE.match(text, at)):
+                break
+            fields[name], at = decode(text, found.end())
+    except UNREADABLE:
+        pass
+    return fields
 
 
 def read_msgpack(data: bytes) -> Any:
@@ -237,8 +258,11 @@ def _integer(digits: str) -> int | float:
 
 def _fit(said: Any, wanted: inspect.Type) -> Any:
     """Convert a value to the wanted type; return it unchanged if that is not possible."""
-    while isinstance(said, dict) and len(said) == 1 and not _takes(wanted, said) and not _BOXES.isdisjoint(said):
-        (said,) = said.values()
+    while isinstance(said, dict) and not _takes(wanted, said):
+        box = said.keys() - _BESIDE
+        if len(box) != 1 or not box <= _BOXES:
+            break
+        said = said[box.pop()]
     fit = _FITS.get(type(wanted))
     return said if fit is None else fit(said, wanted)
 

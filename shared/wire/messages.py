@@ -14,6 +14,7 @@ from shared.wire.fields import (
     Count,
     Elapsed,
     Identifier,
+    Label,
     MaxOutputTokens,
     Metadata,
     Milliseconds,
@@ -53,8 +54,8 @@ class Resume(Message, frozen=True):
 
 
 class ClientInfo(Message, frozen=True):
-    name: Annotated[str, Meta(max_length=64)] = ""
-    version: Annotated[str, Meta(max_length=64)] = ""
+    name: Label = ""
+    version: Label = ""
 
 
 class Consent(Message, frozen=True):

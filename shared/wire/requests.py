@@ -10,7 +10,7 @@ from shared.wire.cloud_events import event_headers
 from shared.wire.codec import decode_request
 from shared.wire.deadline import Deadline, parse_unix_ms, reads_as_seconds
 from shared.wire.headers import Headers, header_of, number_of, text_of
-from shared.wire.lenient import UNREADABLE, by_name, names_type, read_record
+from shared.wire.lenient import UNREADABLE, by_name, names_type, read_beginning, read_record
 from shared.wire.messages import ChatRequest
 from shared.wire.session_key import SessionKey
 from shared.wire.topics import (
@@ -217,7 +217,7 @@ def names_in(value: bytes | None, headers: Headers, key: bytes | None) -> Names 
     try:
         said = read_record(value or b"")
     except UNREADABLE:
-        said = None
+        said = read_beginning(value or b"")
     fields = by_name(said) if isinstance(said, dict) else {}
     partition = fields.get("replypartition")
     names = Names(

@@ -116,7 +116,7 @@ class ResponsesQuestion(OpenAiQuestion):
 def chat_question(data: bytes, header: str | None) -> OpenAiQuestion:
     """Return the question in a chat completion. `header` names its conversation. Raises `ProtocolError`."""
     body = read_body(data, ChatBody)
-    _refuse_unless(body.n in (None, 1), "n", "only one answer can be requested")
+    _refuse_unless(body.n in (None, 0, 1), "n", "only one answer can be requested")
     _refuse_unless(not body.logprobs, "logprobs", "probabilities are not supported")
     _refuse_unless(
         not body.audio and (body.modalities or "text") in ("text", ["text"]), "modalities", "answers are text"
@@ -173,8 +173,12 @@ def _plain(form: Any) -> bool:
 
 
 def _optional(choice: Any) -> bool:
-    """Return whether a choice of tools, given as a word or as an object with that type, lets the model use no tool."""
-    return not choice or (choice.get("type") if isinstance(choice, dict) else choice) in ("none", "auto")
+    """Return whether a choice of tools, given as a word or as an object with that type or mode, lets the model use no
+    tool."""
+    if isinstance(choice, dict):
+        choice = choice.get("allowed_tools") or choice  # where chat completions have the mode
+        choice = choice.get("mode", choice.get("type")) if isinstance(choice, dict) else choice
+    return not choice or choice in ("none", "auto")
 
 
 def _texts(

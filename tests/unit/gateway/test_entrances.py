@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.doors.ai_sdk.bodies import ChatBody as AiSdkBody
 from gateway.doors.ai_sdk.bodies import chat_question as ai_sdk_question
@@ -24,6 +26,7 @@ from shared.conversation.handoffs import decode_handoff
 from shared.errors import ProtocolError
 from shared.versions.registry import decode_entry
 from shared.wire import codec
+from shared.wire.fields import MAX_INTEGER
 from shared.wire.lenient import UNREADABLE
 from shared.wire.requests import names_in, open_request
 
@@ -403,7 +406,7 @@ def test_words_are_read_in_capitals() -> None:
 BOXES: dict[str, Callable[[Any], Any]] = {
     "Avro": lambda value: {"string": value} if isinstance(value, str) else {"long": value},
     "MongoDB": lambda value: value if isinstance(value, str) else {"$numberLong": str(value)},
-    "OpenAI's assistants": lambda value: {"value": value},
+    "OpenAI's assistants": lambda value: {"value": value, "annotations": []},
 }
 
 
@@ -440,6 +443,59 @@ def test_the_age_of_a_cursor_is_read_as_browsers_count_it(entrance: str, age: An
     at = ENTRANCES[entrance]
     message = client_message({"session_start": said}) if at.plain else at.read({"type": "session.start", **said})
     assert message.resume.age_ms == read  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("entrance", ["WebSocket, JSON", "WebSocket, MessagePack", "gRPC", "chat completions"])
+def test_the_largest_integers_of_a_language_mean_no_limit(entrance: str) -> None:
+    """`Long.MAX_VALUE` of Java."""
+    at = ENTRANCES[entrance]
+    fields = (
+        ("max_tokens",) if entrance == "chat completions" else ("max_output_tokens", "deadline_ms", "first_token_ms")
+    )
+    read = at.read({**at.message, **dict.fromkeys(fields, 2**63 - 1)})
+    assert {getattr(read, name) for name in fields} == {MAX_INTEGER}
+
+
+@pytest.mark.parametrize("unset", ["0001-01-01T00:00:00Z", "0001-01-01T00:00:00", -62_135_596_800_000, -1])
+def test_a_time_that_was_not_set_is_absent(unset: Any) -> None:
+    """Go and .NET write the first moment of their calendar."""
+    times = dict.fromkeys(("created_unix_ms", "deadline_unix_ms", "first_token_unix_ms"), unset)
+    headers = {"deadline-unix-ms": str(unset).encode()} if isinstance(unset, str) else {}
+    assert open_request(json.dumps(RECORD | times).encode(), headers) == open_request(json.dumps(RECORD).encode(), {})
+
+
+@pytest.mark.parametrize("entrance", ["WebSocket, JSON", "WebSocket, MessagePack", "gRPC"])
+def test_a_clients_long_name_costs_no_session(entrance: str) -> None:
+    at = ENTRANCES[entrance]
+
+    def started(**said: Any) -> Any:
+        return client_message({"session_start": said}) if at.plain else at.read({"type": "session.start", **said})
+
+    assert started(client={"name": "x" * 300, "version": 3}) == started(client={"name": "x" * 64, "version": "3"})
+    assert started(consent={"training": "no"}) == started(consent={"training": False})
+
+
+@pytest.mark.parametrize(
+    "broken",
+    ['"input": "where is', '"input": "a",}', '"input": "a" // note\n}', '"max_output_tokens": 0x4b}', "'input': 'a'}"],
+)
+@pytest.mark.parametrize("form", ["{}", "\ufeff{}", "[{}"])
+def test_a_record_that_breaks_off_still_names_its_asker(broken: str, form: str) -> None:
+    beginning = (
+        '{ "type": "chat.request", "metadata": {"id": "m"}, "id": "r1",\n"SessionId": "s1", "reply_topic": "t", '
+    )
+    value = form.replace("{}", beginning + broken).encode()
+    with pytest.raises(ProtocolError):
+        open_request(value, {})
+    names = names_in(value, {}, None)
+    assert names is not None
+    assert (names.id, names.session_id, names.reply_topic) == ("r1", "s1", "t")
+
+
+@given(st.binary() | st.text().map(str.encode))
+def test_any_bytes_name_an_asker_or_none(data: bytes) -> None:
+    for value in (data, b"{" + data, b'{"id": "r1", ' + data):
+        names_in(value, {}, None)
 
 
 def test_a_record_is_read_in_utf_16_and_from_a_packed_list() -> None:

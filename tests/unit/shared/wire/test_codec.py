@@ -24,7 +24,6 @@ from shared.wire.codec import (
     json_encode,
     msgpack_encode,
 )
-from shared.wire.fields import MAX_INTEGER
 from shared.wire.messages import (
     ChatRequest,
     ClientMessage,
@@ -162,7 +161,6 @@ def test_a_value_without_an_object_type_gets_a_short_error(value: object) -> Non
         ({"input": ""}, "input"),
         ({"max_output_tokens": -2}, "max_output_tokens"),
         ({"max_output_tokens": 1.5}, "max_output_tokens"),
-        ({"max_output_tokens": MAX_INTEGER + 1}, "max_output_tokens"),
         ({"max_output_tokens": 2**64}, "max_output_tokens"),
         ({"temperature": 2.1}, "temperature"),
         ({"temperature": -0.1}, "temperature"),

@@ -84,6 +84,8 @@ async def test_the_conversation_comes_from_the_client(client: httpx2.AsyncClient
         ({"modalities": ["text", "audio"]}, 400, "modalities"),
         ({"tools": [{}], "logit_bias": {}, "unheard_of": 1}, 200, None),
         ({"tool_choice": {"type": "auto"}, "function_call": "", "modalities": []}, 200, None),
+        ({"tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}}, "n": 0}, 200, None),
+        ({"tool_choice": {"type": "allowed_tools", "mode": "required"}}, 400, "tool_choice"),
         ({"tool_choice": "", "response_format": {}, "metadata": [], "stream_options": []}, 200, None),
         ({"response_format": "text", "modalities": "text", "stop": [""], "seed": -5}, 200, None),
     ],
