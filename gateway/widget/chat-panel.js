@@ -5,7 +5,7 @@ import { AnswerView } from "./chat-answer.js";
 import { CareBar } from "./chat-care.js";
 import { h, icon, isComposing } from "./chat-dom.js";
 import { chooseLanguage } from "./chat-strings.js";
-import { safeStorage, toJson } from "./replyline-browser.js";
+import { attempt, safeStorage, toJson } from "./replyline-browser.js";
 import { ReplylineClient } from "./replyline-client.js";
 
 const NEAR_THE_END_PX = 48;
@@ -114,7 +114,7 @@ export class ChatPanel {
     this.#restore();
     this.#input.value = this.#storage.get(this.#draftKey) ?? "";
     this.#showActivity();
-    if (globalThis.ResizeObserver) new ResizeObserver(() => this.#keepAtEnd()).observe(this.#log);
+    attempt(() => new ResizeObserver(() => this.#keepAtEnd()).observe(this.#log));
   }
 
   connect() {

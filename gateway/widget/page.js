@@ -8,7 +8,7 @@ const TITLES = { en: "Harbor & Pine · Customer care", zh: "Harbor & Pine · 客
 const storage = safeStorage("localStorage");
 
 function preferred() {
-  const wishes = [storage.get(KEY), ...navigator.languages].map((wish) =>
+  const wishes = [storage.get(KEY), ...(navigator.languages ?? [])].map((wish) =>
     wish?.slice(0, 2).toLowerCase(),
   );
   return wishes.find((wish) => wish && wish in TITLES) ?? "en";

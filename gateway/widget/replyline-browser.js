@@ -1,4 +1,20 @@
-/** Storage, random ids and well-formed text, also where a browser or Node lacks or forbids them. Never throws. */
+/**
+ * Storage, random ids, well-formed text and what a page may have replaced, also where a browser or Node lacks or
+ * forbids them. Never throws.
+ */
+
+/**
+ * Return what a function returns; undefined if the browser lacks or refuses what it uses, or a page's script has
+ * replaced that by something that throws.
+ * @template T @param {() => T} use @returns {T | undefined}
+ */
+export function attempt(use) {
+  try {
+    return use();
+  } catch {
+    return undefined;
+  }
+}
 
 /** @type {Map<string, string | null>} values the browser refuses; null: removed */ const pageMemory = new Map();
 
@@ -12,26 +28,20 @@ export function safeStorage(kind) {
   const inPage = typeof document !== "undefined";
   const memory = inPage ? pageMemory : new Map();
   /** @template T @param {(storage: Storage) => T} use @returns {T | undefined} undefined if the browser refuses */
-  const attempt = (use) => {
-    try {
-      return inPage ? use(globalThis[kind]) : undefined;
-    } catch {
-      return undefined;
-    }
-  };
+  const inStorage = (use) => (inPage ? attempt(() => use(globalThis[kind])) : undefined);
   return {
     /** @param {string} key @returns {string | null} */
-    get: (key) => (memory.has(key) ? memory.get(key) : attempt((storage) => storage.getItem(key))) ?? null,
+    get: (key) => (memory.has(key) ? memory.get(key) : inStorage((storage) => storage.getItem(key))) ?? null,
 
     /** @param {string} key @param {string} value */
     set(key, value) {
-      if (attempt((storage) => (storage.setItem(key, value), storage.getItem(key) === value))) memory.delete(key);
+      if (inStorage((storage) => (storage.setItem(key, value), storage.getItem(key) === value))) memory.delete(key);
       else memory.set(key, value);
     },
 
     /** @param {string} key */
     remove(key) {
-      if (attempt((storage) => (storage.removeItem(key), storage.getItem(key) === null))) memory.delete(key);
+      if (inStorage((storage) => (storage.removeItem(key), storage.getItem(key) === null))) memory.delete(key);
       else memory.set(key, null);
     },
   };
@@ -39,7 +49,7 @@ export function safeStorage(kind) {
 
 /** Return a random id. `crypto.randomUUID` exists only on pages served over HTTPS or from the machine itself. */
 export const newEventId = () =>
-  crypto.randomUUID?.() ??
+  attempt(() => crypto.randomUUID()) ??
   Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 
 /**

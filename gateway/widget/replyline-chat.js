@@ -25,7 +25,7 @@ import { h, icon, isComposing } from "./chat-dom.js";
 import { ChatPanel, name } from "./chat-panel.js";
 import { chooseLanguage } from "./chat-strings.js";
 import { addStyles } from "./chat-styles.js";
-import { safeStorage } from "./replyline-browser.js";
+import { attempt, safeStorage } from "./replyline-browser.js";
 
 const NAME = "replyline-chat";
 const RETURN_INTERVAL_MS = 100; // prevents an endless loop with a script that always removes the element
@@ -151,15 +151,8 @@ export class ReplylineChat extends HTMLElement {
   #comeBack() {
     if (this.isConnected || this.#removed) return;
     if (document.querySelector(NAME)) return this.#panel?.disconnect();
-    const waitMs = this.#returnedAt + RETURN_INTERVAL_MS - performance.now();
-    if (!document.body) {
-      const observer = new MutationObserver(() => {
-        if (!document.body) return;
-        observer.disconnect();
-        this.#comeBack();
-      });
-      observer.observe(document, { childList: true, subtree: true });
-    } else if (waitMs > 0) {
+    const waitMs = document.body ? this.#returnedAt + RETURN_INTERVAL_MS - performance.now() : RETURN_INTERVAL_MS;
+    if (waitMs > 0) {
       setTimeout(() => this.#comeBack(), waitMs);
     } else {
       this.#returnedAt = performance.now();
@@ -172,9 +165,12 @@ export class ReplylineChat extends HTMLElement {
    * page around would make it the page's, which scrolls away. Browsers from before 2024 have no such layer.
    */
   #rise() {
-    if (!this.showPopover) return;
-    this.popover = "manual";
-    if (!this.matches(":popover-open")) this.showPopover();
+    const isAbove = attempt(() => {
+      this.popover = "manual";
+      if (!this.matches(":popover-open")) this.showPopover();
+      return true;
+    });
+    if (!isAbove) this.removeAttribute("popover");
   }
 
   /** Return whether `document.open()` has erased the event listeners in here, as in all of the page. */
@@ -229,7 +225,7 @@ export class ReplylineChat extends HTMLElement {
 
   #localize() {
     const page = /** @type {HTMLElement | null} */ (this.parentElement?.closest("[lang]"));
-    const wishes = [this.getAttribute("lang"), page?.lang, ...(navigator.languages ?? [])];
+    const wishes = [this.getAttribute("lang"), page?.lang, ...(attempt(() => navigator.languages) ?? [])];
     const { language, strings } = chooseLanguage(wishes);
     this.#panel?.localize(language, strings, this.getAttribute("heading"), suggestionsOf(this, language));
     name(this.#closer, strings.closeChat);

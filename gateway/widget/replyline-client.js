@@ -213,7 +213,13 @@ export class ReplylineClient extends EventTarget {
     this.#watchPage(true);
     this.#reconnectAfterMs = null;
     this.#waitsAsTold = false;
-    const socket = new WebSocket(this.#urls[this.#at % this.#urls.length], SUBPROTOCOL);
+    /** @type {WebSocket} */ let socket;
+    try {
+      socket = new WebSocket(this.#urls[this.#at % this.#urls.length], SUBPROTOCOL);
+    } catch (error) {
+      console.warn(`replyline: ${error}`);
+      return this.#lost();
+    }
     this.#socket = socket;
     this.#heartbeatMs = HEARTBEAT_UNTIL_TOLD_MS;
     this.#restartWatchdog();

@@ -20,6 +20,16 @@ OLD_BROWSER = """
   delete HTMLElement.prototype.inert;
   delete HTMLElement.prototype.showPopover;
 """
+# What the page's own scripts have replaced: each use throws.
+BROKEN_BROWSER = """
+  const broken = () => { throw new TypeError("broken by the page") };
+  for (const name of ["ResizeObserver", "IntersectionObserver", "MutationObserver", "matchMedia", "CSSStyleSheet",
+    "requestIdleCallback", "requestAnimationFrame", "structuredClone"]) window[name] = broken;
+  Crypto.prototype.randomUUID = HTMLElement.prototype.showPopover = broken;
+  Object.defineProperty(Navigator.prototype, "languages", { get: broken });
+  const sockets = [broken];
+  window.WebSocket = new Proxy(WebSocket, { construct: (Real, given) => sockets.pop()?.() ?? new Real(...given) });
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +93,8 @@ SHOPS = {
     "dark": Shop(options={"color_scheme": "dark"}),
     "forced-colors": Shop(options={"color_scheme": "dark", "forced_colors": "active"}),
     "old-browser": Shop(script=OLD_BROWSER),
+    "broken-browser": Shop(script=BROKEN_BROWSER),
+    "broken-observers": Shop(script="ResizeObserver.prototype.observe = () => { throw new TypeError('broken') }"),
     "vertical": Shop(style="html { writing-mode: vertical-rl }"),
     "moved": Shop(style="body { transform: translateX(0); height: 4000px }"),
     "moved-page": Shop(style="html { filter: grayscale(0.1); will-change: transform } body { height: 4000px }"),
