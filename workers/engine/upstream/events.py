@@ -32,17 +32,18 @@ _TEXT_PARTS: Final = frozenset(("text", "output_text"))
 Finish = Literal["stop", "length"]
 
 # Finish reasons of OpenAI, vLLM, SGLang, TGI, llama-server, Ollama, TensorRT-LLM, Mistral, Anthropic, Google, Cohere,
-# Zhipu, DeepSeek and watsonx, in lower case with "_" between words and without `_PREFIX`.
-_PREFIX: Final = "finish_reason_"
+# Zhipu, DeepSeek and watsonx, in lower case with "_" between words and without `_PREFIX`, an enumeration's name.
+_PREFIX: Final = re.compile(r"finish_?reason(_?(enum|type))?[_.:]+")
 _WORDS: Final = re.compile(r"(?<=[a-z])(?=[A-Z])|[\s-]+")
-_RUNNING: Final = re.compile(r"|null|none|not_finished|unfinished|in_progress|unspecified")
+_RUNNING: Final = re.compile(r"|null|none|not_finished|unfinished|in_progress|unspecified|running|pending|generating")
 _STOP: Final = re.compile(
-    r"stop(ped)?(_(sequence|token|string|str|word)s?)?|(eos|eot|stop)(_token)?(_ids?)?|eos_found"
-    r"|end_(turn|of_(text|turn|sequence|stream|message))|completed?|finish(ed)?|done|true|<[|/\w]+>"
+    r"(matched_)?stop(ped|ping)?(_(sequence|token|string|str|word|criteria)s?)?|(eos|eot|stop)(_token)?(_ids?)?|eos_found"
+    r"|end(ed|_turn|_of_(text|turn|sequence|stream|message))?|completed?|finish(ed)?|done|true|success|<[|/\w]+>|\[eos\]"
 )
 _LENGTH: Final = re.compile(
-    r"(max_|model_|context_)?length(_limit|_cap(ped)?)?(_reached)?|max_((new|output|completion)_)?(tokens?|length)(_reached)?"
-    r"|(max_)?token(s)?_limit(_reached)?|limit|.*context_window_exceeded|repetition"
+    r"(max_|model_|context_)?length(_limit|_cap(ped)?)?(_reached|_exceeded)?|(max_)?tokens?_limit(_reached|_exceeded)?"
+    r"|max_((new|output|completion)_)?(tokens?|length)(_reached|_exceeded)?|limit|.*context_window_exceeded|truncated"
+    r"|repetition"
 )
 _WITHHELD: Final = re.compile(
     r"content_filter(ed)?|safety|recitation|blocklist|prohibited_content|spii|refusal|sensitive|error_toxic|guardrail.*"
@@ -253,7 +254,8 @@ def _finish(reason: Any) -> Finish | None:
     Raises:
         UpstreamFailure: it was aborted.
     """
-    name = "" if reason is None else _WORDS.sub("_", str(reason).strip()).lower().removeprefix(_PREFIX)
+    name = "" if reason is None else _WORDS.sub("_", str(reason).strip()).lower()
+    name = _PREFIX.sub("", name, count=1)
     if _RUNNING.fullmatch(name):
         return None
     if _STOP.fullmatch(name):

@@ -78,6 +78,8 @@ def test_text_that_is_not_unicode_is_replaced(sent: bytes, text: str) -> None:
             for reason in ("stop", "stopped", "end_of_text", "eos", "eos_token_id", "eos_token", "stop_str")
         ),
         *((reason, "stop") for reason in ("end_turn", "end_of_turn", "eot", "complete", "completed", "stop_sequence")),
+        *((reason, "stop") for reason in ("end", "ended", "success", "matched_stop", "stopping_criteria")),
+        *((reason, "length") for reason in ("truncated", "token_limit_exceeded", "max_tokens_exceeded")),
         *((reason, "length") for reason in ("length", "max_tokens", "repetition", "max_length", "max_new_tokens")),
     ],
 )
@@ -90,12 +92,22 @@ def test_an_end_is_known_in_each_way_of_writing(reason: str, finish: str) -> Non
         reason.replace("_", "-"),
         camel,
         f"FinishReason{camel}",
+        f"FinishReason.{reason.upper()}",
     )
     assert {piece.finish for way in ways for piece in read(chunk(finish=way)) if piece.finish} == {finish}
     assert all(read(chunk(finish=way)) for way in ways)
 
 
-@pytest.mark.parametrize("way", ["finish_reason_unspecified", "FINISH_REASON_UNSPECIFIED", "FinishReasonUnspecified"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        "finish_reason_unspecified",
+        "FINISH_REASON_UNSPECIFIED",
+        "FinishReasonUnspecified",
+        "RUNNING",
+        "FinishReason.NONE",
+    ],
+)
 def test_an_unspecified_reason_is_no_end(way: str) -> None:
     assert read(chunk("a", finish=way)) == [Piece("a")]
 
