@@ -111,7 +111,8 @@ async def bring_faq(settings: Settings) -> None:
         files.confirm(asked_unix_ms)
     except (CentreAway, FaqUnsigned) as error:
         if files.version is None:
-            raise SettingsError(f"this edge has no FAQ yet, and needs the centre for it: {error}") from None
+            remedy = "start it again when the centre serves its FAQ, or correct --centre-http"
+            raise SettingsError(f"this edge has no FAQ yet, and needs the centre's: {error}; {remedy}") from None
         get_logger().warning("centre_away", cause=str(error), action="the stored FAQ is used")
     finally:
         await pages.close()

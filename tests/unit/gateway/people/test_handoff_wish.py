@@ -58,6 +58,7 @@ WISHES: Final = (
     "forward me to a human agent", "can you escalate my ticket to a manager?", "I'd like someone to call me back",
     "please call me back", "anyone human there?", "are there any real people I can talk to?", "get me a manager",
     "someone from your staff please", "I don't want to talk to a bot", "I'm tired of talking to robots",
+    "I need someone to help me with my order",
     "让你们主管跟我说", "不想跟机器人聊", "找個真人同我講", "请给我安排一个客服", "安排专员联系我", "能不能来个人",
     "需要人工介入", "人工客服在线吗", "申请人工",
 )  # fmt: skip
@@ -85,6 +86,7 @@ NONE: Final = (
     "> I want to talk to a person\nWhere is my parcel?",
     "will a person call me before delivery?",
     "have someone else sign for it", "can another human wear it", "when can I meet your designer", "换个人收货可以吗",
+    "I want someone to call me before delivery", "I need somebody to help me carry it upstairs",
     "call me when it ships", "don't call me", "how do I escalate", "give me staff discount", "find me a manager desk",
     "I need someone to sign for it", "I don't like the robot vacuum", "someone from the team told me to wait",
     "should someone contact me?", "安排送货上门", "能找个人代收吗", "不要机器人吸尘器",
