@@ -11,6 +11,7 @@ import re
 import zlib
 from base64 import b64decode
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -31,10 +32,7 @@ _TAKES: Final[dict[type, tuple[type, ...]]] = {
     float: (inspect.FloatType, inspect.IntType),
     str: (inspect.StrType, inspect.LiteralType),
 }
-_BOOLEANS: Final = {
-    **dict.fromkeys(("true", "1", "yes", "on"), True),
-    **dict.fromkeys(("false", "0", "no", "off"), False),
-}
+_BOOLEANS: Final = dict.fromkeys(("true", "1", "yes", "on"), True) | dict.fromkeys(("false", "0", "no", "off"), False)
 _MOST_MENDED: Final = 64  # texts in one MessagePack message
 _SURROGATES: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
 _MOST_DIGITS: Final = 40
@@ -44,7 +42,7 @@ _MOST_ENVELOPES: Final = 4
 _EVENT_INNER: Final = ("data", "database64")
 _INNER: Final = ("payload", "after", "data", "detail", "message", "body", "value")
 _NO_ENVELOPES: Final = ("input", "sessionid")
-_GZIP: Final = b"\x1f\x8b"
+_DEFLATED: Final = (b"\x1f\x8b", b"x\x01", b"x\x5e", b"x\x9c", b"x\xda")  # gzip, and the levels of zlib
 _MOST_INFLATED_BYTES: Final = 1_024 * 1_024
 # first bytes of a MessagePack map, or of a list of one; no JSON begins with one
 _MAPS: Final = frozenset((*range(0x80, 0x90), 0x91, 0xDE, 0xDF))
@@ -127,7 +125,7 @@ def lenient_convert(said: Any, kind: Any) -> Any:
 
 
 def read_json(data: bytes | str) -> Any:
-    """Decode JSON in UTF-8, UTF-16 or UTF-32, with or without a byte order mark, gzipped or not.
+    """Decode JSON in UTF-8, UTF-16 or UTF-32, with or without a byte order mark, compressed or not.
 
     Raises:
         DecodeError, ValueError, RecursionError: the data cannot be decoded; `UNREADABLE` is all three.
@@ -144,14 +142,11 @@ def read_beginning(data: bytes) -> dict[str, Any]:
     """Return the fields of a JSON object up to the place where it is cut off or is no JSON."""
     text = _text_of(data, json.detect_encoding(data)).lstrip("\ufeff[ ")
     fields, decode, at = dict[str, Any](), json.JSONDecoder(strict=False).raw_decode, 0
-    try:
+    with suppress(*UNREADABLE):
         while found := _BEFORE_NAME.match(text, at):
             name, at = decode(text, found.end())
-            if not (found := _BEFORE_VALUE.match(text, at)):
-                break
-            fields[name], at = decode(text, found.end())
-    except UNREADABLE:
-        pass
+            found = _BEFORE_VALUE.match(text, at)
+            fields[name], at = decode(text, found.end() if found else at)
     return fields
 
 
@@ -225,20 +220,20 @@ def _text_of(raw: bytes, encoding: str = "utf-8") -> str:
 
 
 def _inflated(data: bytes) -> bytes:
-    """Decompress gzipped bytes up to a limit; return other bytes unchanged.
+    """Decompress bytes of gzip or zlib up to a limit; return other bytes unchanged.
 
     Raises:
-        ValueError: the gzip data is invalid or too large.
+        ValueError: the compressed data is invalid or too large.
     """
-    if not data.startswith(_GZIP):
+    if not data.startswith(_DEFLATED):
         return data
-    unzip = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+    unzip = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
     try:
         inflated = unzip.decompress(data, _MOST_INFLATED_BYTES)
     except zlib.error as error:
-        raise ValueError(f"not gzip: {error}") from None
+        raise ValueError(f"neither gzip nor zlib: {error}") from None
     if unzip.unconsumed_tail:
-        raise ValueError(f"more than {_MOST_INFLATED_BYTES:,} bytes in gzip")
+        raise ValueError(f"more than {_MOST_INFLATED_BYTES:,} bytes when decompressed")
     return inflated
 
 

@@ -265,7 +265,7 @@ def _named(request: Request) -> ResponseName:
 
 def _after(request: Request) -> int:
     """Return the number of the last event that the client has; -1 for none. Raises `ProtocolError`."""
-    told = request.query_params.get("starting_after", "-1")
+    told = request.query_params.get("starting_after") or "-1"
     try:
         return int(told)
     except ValueError:
