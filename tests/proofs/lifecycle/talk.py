@@ -1,6 +1,7 @@
 """Customers who ask through WebSockets at a steady rate, and what each answer is held to: its revision's own tokens."""
 
 import asyncio
+import math
 import random
 import threading
 import time
@@ -14,7 +15,7 @@ from shared.conversation.turn import Turn
 from shared.faq import FaqIndex
 from shared.faq.fallback import choose_fallback
 from shared.faq.speech.words import WaysOn
-from shared.versions.state import Rule
+from shared.versions.state import Move, Rule
 from shared.wire.lanes import CHAMPION, Lane
 from shared.wire.outcome import Response
 from shared.wire.session_key import SessionKey
@@ -34,10 +35,11 @@ _FIRST_TOKEN_MS: Final = 8_000
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """An answer that has ended. `asked_unix_ms` is when its client asked."""
+    """An answer that ended at `ended_unix_ms`. `asked_unix_ms` is when its client asked."""
 
     session: str
     asked_unix_ms: float
+    ended_unix_ms: float
     response: Response
 
     @property
@@ -109,11 +111,11 @@ class Talk:
 
     def answered(self) -> list[Answered]:
         """Return the answers that have ended, in the order in which they were asked."""
-        ended = [page for page in list(self.ledger.pages.values()) if page.ends]
-        return [Answered(page.question.session, self._unix_ms(page), page.ends[0][1]) for page in ended]
+        return [self._answered(page) for page in list(self.ledger.pages.values()) if page.ends]
 
-    def _unix_ms(self, page: Page) -> float:
-        return page.asked_s * 1_000 + self._clock_ms
+    def _answered(self, page: Page) -> Answered:
+        asked_ms, ended_ms = (at_s * 1_000 + self._clock_ms for at_s in (page.asked_s, page.ends[0][0]))
+        return Answered(page.question.session, asked_ms, ended_ms, page.ends[0][1])
 
     async def judged(self) -> "Judged":
         """Compare every answer with what its revision says by itself, after the turns that the history has."""
@@ -183,6 +185,27 @@ def p99_ms(answers: Sequence[Answered]) -> float:
     """Return the 99th percentile of the first text's times."""
     times = sorted(answer.response.timings.ttft_ms for answer in answers if answer.response.timings.ttft_ms is not None)
     return times[min(len(times) - 1, round(0.99 * len(times)))] if times else float("nan")
+
+
+def last_on_the_old_s(move: Move, moves: Sequence[Move], answers: Sequence[Answered]) -> float:
+    """Return how long after a champion's move the last question was asked that the version before answered.
+
+    A question asked shortly before the next move may be answered by that one's version, which is the old one again: a
+    worker that has switched answers what was sent before. It counts only if its answer ended before that move."""
+    champion = _champion(move)
+    nexts = [each.unix_ms for each in moves if each.epoch > move.epoch and _champion(each) != champion]
+    until = min(nexts, default=math.inf)
+    old = [
+        answer.asked_unix_ms - move.unix_ms
+        for answer in answers
+        if move.unix_ms <= answer.asked_unix_ms and answer.ended_unix_ms < until
+        if answer.lane == CHAMPION and answer.response.revision not in {None, champion}
+    ]
+    return max(old, default=0.0) / 1_000
+
+
+def _champion(move: Move) -> str | None:
+    return move.state.aliases.get(CHAMPION)
 
 
 def diverted(answers: Sequence[Answered], rule: Rule) -> list[Answered]:

@@ -13,7 +13,7 @@ import pytest
 from shared.versions.state import Move
 from tests.proofs.lifecycle.conftest import MakeSetting
 from tests.proofs.lifecycle.setting import Setting
-from tests.proofs.lifecycle.talk import Answered, Talk, p99_ms
+from tests.proofs.lifecycle.talk import Answered, Talk, last_on_the_old_s, p99_ms
 from tests.support.rows import Rows
 from tests.support.system import Service, eventually
 
@@ -65,7 +65,7 @@ async def test_the_champion_is_changed_under_load(
     )
     named = {revision: sum(a.response.revision == revision for a in judged.answers) for revision in (first, second)}
     rows.found(OWN, figure=f"{named} answers by revision: {judged.broken[:1]}", holds=not judged.broken)
-    last_s = max(_last_on_the_old_s(move, moves, judged.answers) for move in changes)
+    last_s = max(last_on_the_old_s(move, moves, judged.answers) for move in changes)
     rows.found(LAST, figure=f"{last_s:.2f} s at most, of {switches} moves", holds=last_s <= _MOST_LAST_S)
     loading, quiet = _by_loading(moves, judged.answers)
     ratio = p99_ms(loading) / p99_ms(quiet)
@@ -121,20 +121,6 @@ def _kill_child(worker: Service) -> int | None:
     for child in children:
         child.kill()
     return children[0].pid if children else None
-
-
-def _last_on_the_old_s(move: Move, moves: list[Move], answers: list[Answered]) -> float:
-    """Return how long after a move the last champion's request was asked that the version before answered."""
-    later = [other.unix_ms for other in moves if other.epoch > move.epoch and _champion(other) != _champion(move)]
-    until = min(later, default=float("inf"))
-    old = [
-        answer.asked_unix_ms - move.unix_ms
-        for answer in answers
-        if move.unix_ms <= answer.asked_unix_ms < until
-        and answer.lane == "champion"
-        and answer.response.revision != _champion(move)
-    ]
-    return max(old, default=0.0) / 1_000
 
 
 def _by_loading(moves: list[Move], answers: list[Answered]) -> tuple[list[Answered], list[Answered]]:
