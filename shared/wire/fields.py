@@ -85,7 +85,7 @@ def nearest_language(said: object) -> object:
 
 
 def _time(said: object) -> object:
-    """Return Unix milliseconds; 0 for the first moments of other calendars, which stand for a time that was not set."""
+    """Return Unix milliseconds; 0 for the first moment of another calendar, written for a time not set."""
     said = read_time(_whole(said))
     return max(0, said) if isinstance(said, int) else said
 

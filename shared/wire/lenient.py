@@ -139,7 +139,7 @@ def read_json(data: bytes | str) -> Any:
 
 
 def read_beginning(data: bytes) -> dict[str, Any]:
-    """Return the fields of a JSON object up to the place where it is cut off or is no JSON."""
+    """Return the fields of a JSON object before the byte at which it is cut off or is no JSON."""
     text = _text_of(data, json.detect_encoding(data)).lstrip("\ufeff[ ")
     fields, decode, at = dict[str, Any](), json.JSONDecoder(strict=False).raw_decode, 0
     with suppress(*UNREADABLE):
