@@ -109,7 +109,7 @@ async def test_a_turn_is_stored_once_though_fifty_others_came_in_between(edge: S
 async def test_an_edge_restored_from_a_backup_stores_neither_twice_nor_loses_what_follows(
     edge: Site, centre: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its processes may go on, or be started again."""
+    """Its processes may continue, or be started again."""
     await said(edge, "a", "b")
     dump = {key: await fakeredis.FakeAsyncRedis(server=edge.server).dump(key) for key in await keys_of(edge)}
     await said(edge, "c")

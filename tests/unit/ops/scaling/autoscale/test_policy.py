@@ -244,7 +244,7 @@ def test_the_reason_says_who_stands_by() -> None:
 
 
 def test_a_pool_of_none_gets_a_worker_when_something_is_asked_and_none_when_all_is_calm() -> None:
-    """No worker was ever there, so nobody has a price for a question."""
+    """No worker was ever there, so no worker has a price for a question."""
     evidence, pool = Evidence(Pool()), scaler(least=0)
     evidence.listens_unix_ms = 0.0
     sizes = []
