@@ -82,7 +82,8 @@ class Recorded:
         to the records in Kafka."""
         for done in self.ends[request.id]:
             kept = done.origin == "worker" or done.source not in {*BY_MODEL, "busy"}
-            if kept and done.output_text and done.status != "failed":
+            forged = done.session_id != request.session_id
+            if kept and not forged and done.output_text and done.status != "failed":
                 yield done.within(
                     Turn,
                     request_id=done.request_id,
