@@ -5,7 +5,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -34,13 +34,21 @@ _CANCEL_HEARD_S: Final = 2.0
 _WHY: Final[Mapping[How, Why]] = {"kept": "kv", "moved": "moved", "pinned": "pinned"}
 
 
+class _Held(NamedTuple):
+    """The claim of an open question: its partition, None if it pins none, and its conversation's generation."""
+
+    partition: int | None
+    generation: int
+
+
 @dataclass(slots=True, kw_only=True)
 class Claims:
     """The partitions of the conversations; owned by the gateway's event loop.
 
     A question keeps its conversation on one partition while it is open. A cancelled question does so until its worker,
     which writes the turn, has ended it too, for two seconds at most. It remains among the open ones, until its deadline
-    at most: a worker that did not receive the cancel writes a whole turn later.
+    at most: a worker that did not receive the cancel writes a whole turn later. A question that was erased with its
+    conversation keeps nothing of the one that begins after it.
 
     Attributes:
         places: the claims in Redis; None if the hash of the key alone decides
@@ -53,7 +61,7 @@ class Claims:
     topics: TopicNames
     is_open: Callable[[str], bool] = lambda _: True
     has_ended: Callable[[str], bool] = lambda _: False
-    _open: dict[SessionKey, dict[str, int | None]] = field(default_factory=dict, init=False)
+    _open: dict[SessionKey, dict[str, _Held]] = field(default_factory=dict, init=False)
     _with_worker: dict[str, asyncio.TimerHandle] = field(default_factory=dict, init=False)
     _releasing: Tasks = field(default_factory=lambda: Tasks(task_failed), init=False)
 
@@ -66,11 +74,11 @@ class Claims:
         Raises:
             BrokerUnavailable: the number of partitions is unknown and Kafka is unavailable
         """
-        session, request_id = question.session, question.request_id
-        held, concurrent = self._held(session), tuple(self._still_open(session))
+        session, request_id, generation = question.session, question.request_id, question.generation
+        held, concurrent = self._held(session, generation), tuple(self._still_open(session, generation))
         topic = self.topics.requests(question.bucket, wanted.lane)
         if self.places is None or view.closed or (home := await self._home(topic, session)) is None:
-            self.keep_partition(session, request_id, None)
+            self.keep_partition(session, request_id, None, generation)
             return replace(wanted, claimed=Claimed(concurrent=concurrent)), view
         fleet = view.admissions.of(wanted.lane).fleet
         waits = fleet.waits(question.bucket, view.now_unix_ms, wanted.revision)
@@ -83,7 +91,7 @@ class Claims:
                 claimed = await self._claim(self.places, session, request_id, until_unix_ms, offered)
             view = replace(view, now_unix_ms=now_unix_ms())
         partition = claimed.partition if held is None else held
-        self.keep_partition(session, request_id, partition)
+        self.keep_partition(session, request_id, partition, generation)
         await self._learn_partitions(topic, partition or 0)
         both = dict.fromkeys((*concurrent, *claimed.concurrent))
         concurrent = tuple(each for each in both if each in self._with_worker or not self.has_ended(each))
@@ -95,7 +103,7 @@ class Claims:
         keeps its conversation on another one; None if the producer's hash decides. Raises `BrokerUnavailable`."""
         if self.places is None or (home := await self._home(topic, order.session)) is None:
             return None
-        held = self._held(order.session)
+        held = self._held(order.session, order.request.generation or 0)
         partition = home if held is None else held
         with suppress(StoreUnavailable):
             until_unix_ms = order.deadline.deadline_unix_ms
@@ -106,9 +114,9 @@ class Claims:
         await self._learn_partitions(topic, partition)
         return partition % self.producer.known_partitions(topic)
 
-    def keep_partition(self, session: SessionKey, request_id: str, partition: int | None) -> None:
+    def keep_partition(self, session: SessionKey, request_id: str, partition: int | None, generation: int) -> None:
         """Keep a conversation on a partition for an open question that was claimed here or by another gateway."""
-        self._open.setdefault(session, {})[request_id] = partition
+        self._open.setdefault(session, {})[request_id] = _Held(partition, generation)
 
     def release(self, session: SessionKey, request_id: str) -> None:
         """Release the conversation of an ended question. Does not wait for Redis."""
@@ -137,7 +145,7 @@ class Claims:
         release = asyncio.get_running_loop().call_later(max(0.0, left_s), self.release, session, request_id)
         self._with_worker[request_id] = release
         if request_id in (held := self._open.get(session, {})):
-            held[request_id] = None
+            held[request_id] = held[request_id]._replace(partition=None)
             if self.places is not None:
                 self._releasing.start(self._unpin_in_redis(self.places, session, request_id))
 
@@ -185,13 +193,19 @@ class Claims:
         if partition >= self.producer.known_partitions(topic):
             await self.producer.num_partitions(topic)
 
-    def _held(self, session: SessionKey) -> int | None:
+    def _held(self, session: SessionKey, generation: int) -> int | None:
         """Return the partition of an open question of the conversation at this gateway."""
-        return next((each for each in self._still_open(session).values() if each is not None), None)
+        held = self._still_open(session, generation).values()
+        return next((each.partition for each in held if each.partition is not None), None)
 
-    def _still_open(self, session: SessionKey) -> dict[str, int | None]:
+    def _still_open(self, session: SessionKey, generation: int) -> dict[str, _Held]:
+        """Return the claims of the conversation's open questions, without those of an earlier generation."""
         held = self._open.get(session, {})
-        return {each: at for each, at in held.items() if self.is_open(each) or each in self._with_worker}
+        return {
+            name: each
+            for name, each in held.items()
+            if each.generation >= generation and (self.is_open(name) or name in self._with_worker)
+        }
 
     async def _release(self, places: Places, session: SessionKey, request_id: str) -> None:
         with suppress(StoreUnavailable):  # Redis then releases it at its deadline

@@ -19,6 +19,7 @@ class Question(Struct, frozen=True, kw_only=True):
 
     Attributes:
         clock_ms: how far the time on the wire is ahead of this process's clock
+        generation: generation of the conversation; an erasure increments it
         generation_known: False if Redis did not answer a moment ago; it is then not asked again
         overtaken: this gateway has sent a later question of its conversation since
     """
@@ -29,6 +30,7 @@ class Question(Struct, frozen=True, kw_only=True):
     deadline: Deadline
     received_unix_ms: float
     clock_ms: int = 0
+    generation: int = 0
     generation_known: bool = True
     overtaken: bool = False
 

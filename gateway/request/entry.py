@@ -215,6 +215,7 @@ class Entry:
             deadline=self.deadline,
             received_unix_ms=request.received_unix_ms,
             clock_ms=request.clock_ms,
+            generation=request.generation,
             generation_known=request.generation_known,
             overtaken=overtaken,
         )

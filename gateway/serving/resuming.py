@@ -89,7 +89,8 @@ class Resuming:
         trace = self.tracer.adopt(point.trace, now)
         entry = adopt(point, session.key, session.connection_id, now, trace)
         self.inflight.accept(entry)
-        self.claims.keep_partition(session.key, entry.response_id, entry.publication.partition)
+        generation = entry.request.generation
+        self.claims.keep_partition(session.key, entry.response_id, entry.publication.partition, generation)
         self.connections.count_in(connection)
         with self.inflight.refused_on_error(entry):
             self.deadlines.watch(entry)

@@ -21,7 +21,7 @@ from shared.settings import Settings
 from shared.settings.redis import RedisSettings
 from shared.versions.state import Rule, State
 from shared.wire.codec import decode_request
-from shared.wire.messages import ChatRequest, ResponseCancel, ResponseCreate, Resume, SessionStart
+from shared.wire.messages import ChatRequest, Erase, ResponseCancel, ResponseCreate, Resume, SessionStart
 from shared.wire.reports import Observation
 from shared.wire.requests import settle
 from shared.wire.session_key import SessionKey
@@ -228,6 +228,31 @@ async def test_a_cancelled_question_is_open_until_its_deadline_at_most(
     await ask(one, "b", client)
     await ask(two, "c")
     assert (open_beside(one)[-1], open_beside(two)[-1]) == ([], ["b"])
+
+
+@pytest.mark.parametrize("learns", ["by Redis", "by the log"])
+async def test_a_question_erased_with_its_conversation_keeps_nothing_of_the_next_one(
+    edges: tuple[Edge, Edge], learns: str
+) -> None:
+    """Its worker is still expected to end it, as a cancelled one."""
+    one, two = edges
+    slow_at(HOME, one, two)
+    await ask(two, "a")
+    erase = Erase(tenant=SESSION.tenant, session_id=SESSION.session_id, generation=int(now_unix_ms()) + 1)
+    await one.places._redis.call(lambda redis: redis.flushall())  # an erasure deletes the place
+    for edge in edges:
+        edge.history.generations[SESSION] = erase.generation
+    slow_at(AWAY, one, two)
+    one.erased(erase)
+    if learns == "by the log":
+        two.erased(erase)
+    await ask(one, "b")
+    await ask(two, "c")
+    assert partitions(one) == partitions(two)[-1:] != [AWAY]
+    assert [len(decode_request(record.value).concurrent) for record in two.producer.of(TOPICS.requests("short"))] == [
+        0,
+        1,
+    ]
 
 
 async def test_a_question_goes_behind_an_open_one_of_any_gateway(edges: tuple[Edge, Edge]) -> None:
