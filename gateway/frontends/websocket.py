@@ -271,11 +271,11 @@ class WebSocketFrontend:
 
     @staticmethod
     def _decode(connection: WebSocketConnection, codec: Codec[ClientMessage], data: str | bytes) -> ClientMessage:
-        """Decode a message. Raises `ProtocolError`. An undecodable message counts against the rate too."""
-        if isinstance(data, str) is not codec.is_text:
+        """Decode a message; JSON may also come in a binary frame, as some clients' libraries send it. Raises
+        `ProtocolError`. An undecodable message counts against the rate too."""
+        if isinstance(data, str) and not codec.is_text:
             connection.session.rate.spend(now_unix_ms())
-            frame = "text" if codec.is_text else "binary"
-            raise ProtocolError("wrong_frame_type", f"{codec.name} uses {frame} frames")
+            raise ProtocolError("wrong_frame_type", f"{codec.name} uses binary frames")
         try:
             return codec.decode(data)
         except ProtocolError:

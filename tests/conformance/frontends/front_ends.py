@@ -19,7 +19,8 @@ class FrontEnd:
     malformed: tuple[str | bytes, ...]
     malformed_code: str
     not_an_object: tuple[str | bytes, ...]
-    wrong_frame: str | bytes
+    other_frame: str | bytes
+    """An erasure as JSON, in the kind of frame that the front end does not use itself."""
 
     @property
     def name(self) -> str:
@@ -39,7 +40,7 @@ FRONT_ENDS = [
         ),
         malformed_code="bad_json",
         not_an_object=("[]", '"pong"', "null", "1", "[" * 20_000),
-        wrong_frame=b'{"type":"session.delete"}',
+        other_frame=b'{"type":"session.delete"}',
     ),
     FrontEnd(
         form=MSGPACK,
@@ -52,6 +53,6 @@ FRONT_ENDS = [
         ),
         malformed_code="bad_msgpack",
         not_an_object=(b"\x90", msgpack.packb("pong"), b"\xc0", b"\x01", b"\x91" * 20_000),
-        wrong_frame='{"type":"session.delete"}',
+        other_frame='{"type":"session.delete"}',
     ),
 ]
