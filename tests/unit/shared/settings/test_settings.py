@@ -1,5 +1,6 @@
 """An invalid setting stops the process with a line that names its variable."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -48,7 +49,6 @@ def refusal() -> str:
         ("PROMISE__FIRST_TOKEN_MS", "-1"),
         ("PROMISE__DEADLINE_MS", "1.5"),
         ("PROMISE__DEADLINE_MS", "-5"),
-        ("LIMITS__MAX_INPUT_TOKENS", ""),
         ("GATEWAY__PORT", "65536"),
         ("GATEWAY__HELLO_TIMEOUT_S", "nan"),
         ("GATEWAY__HEARTBEAT_S", "inf"),
@@ -156,6 +156,19 @@ def test_a_list_is_separated_by_commas(put: Put, text: str, parts: tuple[str, ..
     put({"GATEWAY__ALLOWED_ORIGINS": text, "KAFKA__BOOTSTRAP_SERVERS": "a:9092,b:9092"})
     assert load_settings().gateway.allowed_origins == parts
     assert load_settings().kafka.bootstrap_servers == "a:9092,b:9092", "this is a text"
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        *(each.variable for each in describe() if re.fullmatch(r"[\d.]+|true|false", str(each.value).lower())),
+        *("REPLYLINE_PROMISE__PROFILE", "REPLYLINE_WORKER__ENGINE", "REPLYLINE_MODEL__DIR", "REPLYLINE_FAQ__PATH"),
+    ],
+)
+def test_an_empty_variable_of_a_number_a_choice_or_a_path_is_not_set(put: Put, variable: str) -> None:
+    """Compose writes an empty one for `VARIABLE: ${VARIABLE:-}`."""
+    put({variable.removeprefix("REPLYLINE_"): ""})
+    assert load_settings() == Settings()
 
 
 def test_the_environment_overrides_the_file(put: Put, tmp_path: Path) -> None:
