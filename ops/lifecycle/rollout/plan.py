@@ -1,10 +1,11 @@
 """A rollout's plan, as its first record in the registry keeps it. Pure."""
 
+import math
 from itertools import pairwise
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from shared.versions.state import Share
 from shared.wire.fields import Count, Revision
@@ -33,15 +34,15 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     version: Revision
     champion: Revision
-    steps: tuple[Share, ...]
-    classes: tuple[Bucket, ...] = BUCKETS
+    steps: Annotated[tuple[Share, ...], Meta(min_length=1)]
+    classes: Annotated[tuple[Bucket, ...], Meta(min_length=1)] = BUCKETS
     min_answers: Count = 50
-    min_s: float = 60.0
+    min_s: Annotated[float, Meta(ge=0.0, le=604_800.0)] = 60.0
     control: bool = True
     ab: bool = False
     warmup: Count = 3
-    alpha: Share = 0.05
-    margin: Share = 0.02
+    alpha: Annotated[float, Meta(gt=0.0, le=0.2)] = 0.05
+    margin: Annotated[float, Meta(gt=0.0, le=0.5)] = 0.02
     tolerated: Share = 0.05
     progress_s: float = 86_400.0
     query: str | None = None
@@ -61,8 +62,11 @@ def pack(plan: Plan) -> msgspec.Raw:
 
 
 def unpack(raw: msgspec.Raw) -> Plan:
-    """Read a plan. Raises `msgspec.MsgspecError`."""
-    return _decode(raw)
+    """Read a plan. Raises `msgspec.MsgspecError` if no rollout can be judged by it."""
+    plan = _decode(raw)
+    if not (math.isfinite(plan.min_s) and all(sooner < later for sooner, later in pairwise((0.0, *plan.steps)))):
+        raise msgspec.ValidationError("its steps do not grow, or take no finite time")
+    return plan
 
 
 def steps_of(text: str, *, control: bool) -> tuple[float, ...]:

@@ -1,8 +1,10 @@
 """The next step of a rollout."""
 
 import dataclasses
+import math
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -308,6 +310,27 @@ def test_a_run_is_the_same_for_a_seed() -> None:
 
 def test_a_plan_is_read_as_it_was_written() -> None:
     assert unpack(pack(PLAN)) == PLAN
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"steps": ()},
+        {"steps": (0.0, 0.5)},
+        {"steps": (0.5, 0.1)},
+        {"classes": ()},
+        {"min_s": -1.0},
+        {"min_s": math.nan},
+        {"min_s": math.inf},
+        {"alpha": 0.0},
+        {"margin": 0.0},
+        {"margin": 1.0},
+    ],
+)
+def test_a_plan_by_which_no_version_can_be_judged_is_not_read(wrong: dict[str, Any]) -> None:
+    """A damaged record or another program may hold one: nothing is promoted by it, and no controller ends."""
+    with pytest.raises(msgspec.MsgspecError):
+        unpack(pack(replace(PLAN, **wrong)))
 
 
 def test_steps_are_percentages_that_grow() -> None:
