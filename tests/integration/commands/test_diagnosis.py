@@ -276,7 +276,7 @@ async def test_an_invalid_answer_is_reported_like_a_missing_one(answer: bytes) -
         told = await _page(f"{url}/metrics")
         assert isinstance(told, str)
         assert told.startswith("no answer")
-        with pytest.raises(SettingsError, match="does not say what it scrapes"):
+        with pytest.raises(SettingsError, match="write the address of a Prometheus"):
             await targets_of(url)
 
 
