@@ -57,7 +57,7 @@ async def test_the_last_rating_of_an_answer_is_recorded(client: Client) -> None:
         ({"response_id": "resp_never", "rating": "up"}, "unknown_response", "response_id"),
         ({"response_id": "x", "reason": "wrong"}, "invalid_field", "rating"),
         ({"response_id": "x", "rating": "sideways"}, "invalid_field", "rating"),
-        ({"response_id": "x", "resolved": "yes"}, "invalid_field", "resolved"),
+        ({"response_id": "x", "resolved": "perhaps"}, "invalid_field", "resolved"),
         ({"response_id": "x", "rating": "up", "reason": "I was bored"}, "invalid_field", "reason"),
         ({"response_id": "", "rating": "up"}, "invalid_field", "response_id"),
         ({"rating": "up"}, "invalid_field", "response_id"),
