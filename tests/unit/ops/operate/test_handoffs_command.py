@@ -89,5 +89,5 @@ async def test_a_name_that_begins_two_or_none_resolves_none(
 @pytest.mark.parametrize("empty", ["", "handoff_"])
 def test_an_empty_name_is_bad_input(empty: str) -> None:
     """A shell gives it for a variable that is not set; every hand-off begins so."""
-    with pytest.raises(typer.BadParameter, match="an empty ID"):
+    with pytest.raises(typer.BadParameter, match="NAMES has a blank one"):
         handoffs.resolve(["aa1", empty])

@@ -138,6 +138,7 @@ async def test_a_client_may_ping_but_not_too_often(monkeypatch: pytest.MonkeyPat
 
 
 async def test_a_draining_gateway_announces_it_and_finishes_its_answers() -> None:
+    """gRPC's core says CANCELLED to a call that is under way while the client is told to leave."""
     edge = Edge()
     async with serving(edge) as client:
         stub = health_pb2_grpc.HealthStub(client.channel)
@@ -152,7 +153,7 @@ async def test_a_draining_gateway_announces_it_and_finishes_its_answers() -> Non
         await client.door.drain()
         assert (await watched.read()).status == NOT_SERVING
         assert (await chat.read()).WhichOneof("message") == "session_closing"
-        assert (await refused(client.respond()))[0] is grpc.StatusCode.UNAVAILABLE
+        assert (await refused(client.respond()))[0] in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
         await answer(edge, "Here.")
         assert kinds(await all_of(call))[-1] == "response_done"
         await client.door.close()

@@ -43,10 +43,12 @@ def test_a_version_is_listed_with_its_aliases_and_its_last_check() -> None:
         return dict(zip(pages.LISTED, row, strict=True))
 
     assert (listed()["checked"], listed()["signed by"], listed()["aliases"]) == ("no", "key", "")
+    registry.apply(Checked(revision=VERSION.id, author="ann", unix_ms=1, whole=False))
+    assert listed()["checked"] == "in part"
     registry.apply(Checked(revision=VERSION.id, author="ann", unix_ms=1, failures=("corrupt",)))
     assert listed()["checked"] == "failed"
     registry.apply(Checked(revision=VERSION.id, author="ann", unix_ms=2, whole=False))
-    assert listed()["checked"] == "in part"
+    assert listed()["checked"] == "failed", "until the whole set is passed"
     registry.apply(Checked(revision=VERSION.id, author="ann", unix_ms=2))
     aliases = {"champion": VERSION.id, "light": VERSION.id}
     registry.apply(Move(state=State(epoch=1, aliases=aliases), author="ann", reason="", unix_ms=3))
