@@ -34,7 +34,7 @@ from workers.engine.load_model import load_model
 from workers.intake.prepare import Preparer
 from workers.request.job import Job
 
-_MOST_TRIES: Final = 1_500
+_MOST_TRIES: Final = 6_000
 _TELLING_TOKENS: Final = 8  # two prompts' texts differ by this point
 
 
