@@ -130,7 +130,9 @@ class GrpcDoor:
         await self._probes.servicer.enter_graceful_shutdown()
         self._chatting.announce_shutdown()
         self._stopping = asyncio.create_task(self._server.stop(self.settings.drain_s))
-        await asyncio.sleep(0)  # lets it begin: the next call is UNAVAILABLE, which clients try elsewhere
+        # Lets it begin: the next call is UNAVAILABLE, which clients try elsewhere. A call that is under way before its
+        # client has read the shutdown may get CANCELLED from gRPC's core.
+        await asyncio.sleep(0)
 
     async def close(self) -> None:
         """End every call after its last messages."""
