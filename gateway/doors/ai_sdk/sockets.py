@@ -1,6 +1,7 @@
 """The frames of `WebSocketChatTransport`: a page's requests over one WebSocket, each with its own session.
 
-The headers in a frame identify its sender. A malformed frame closes the socket, as in the AI SDK's own server.
+The headers in a frame identify its sender. A malformed frame ends only the request that it names; the socket is closed
+after one that names none.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ from gateway.session.protocol import MessageRate
 from shared.errors import ProtocolError
 from shared.process.clock import now_unix_ms
 from shared.telemetry.faults import contained
+from shared.wire.codec import field_error
 from shared.wire.lenient import UNREADABLE, lenient_json
 
 _IDLE_S: Final = 60.0  # a page opens a new socket with its next request
@@ -47,7 +49,16 @@ class _Abort(msgspec.Struct, tag="abort", tag_field="type", rename="camel"):
     request_id: str
 
 
+class _Named(msgspec.Struct, rename="camel"):
+    """The fields by which the sender of a malformed frame finds its request."""
+
+    request_id: str
+    type: object = None
+
+
 _decode: Final = lenient_json(_Ask | _Resume | _Abort)
+_decode_named: Final = lenient_json(_Named)
+_TYPES: Final = ("abort", "resume", "send")
 
 
 class _ClosingError(Exception):
@@ -70,7 +81,7 @@ class _Request:
             self.answering.cancel()
 
     def frame_of(self, kind: str, **fields: Any) -> bytes:
-        return _encode({"type": kind, "requestId": self.frame.request_id, **fields}) + b"\n"
+        return _frame(kind, self.frame.request_id, **fields)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -123,8 +134,11 @@ class ChatSocket:
         try:
             self._rate.spend(now_unix_ms())
             frame = _decode(data)
-        except (ProtocolError, *UNREADABLE):
+        except ProtocolError:
             raise _ClosingError(_BAD_FRAME) from None
+        except UNREADABLE as error:
+            tasks.create_task(self._refuse(_named_in(data), error))
+            return
         if len(self._requests) >= _MOST_REQUESTS:  # it does not wait for its refusals
             raise _ClosingError(_BAD_FRAME)
         request = self._requests.get(frame.request_id)
@@ -135,6 +149,10 @@ class ChatSocket:
             request = self._requests[frame.request_id] = _Request(frame)
             self._used_s = asyncio.get_running_loop().time()
             request.answering = tasks.create_task(self._answer(request))
+
+    async def _refuse(self, named: _Named, error: Exception) -> None:
+        """Tell the page which of its frames was not understood. The other requests continue."""
+        await self._send(_frame("error", named.request_id, errorText=_reason(named, error)))
 
     async def _answer(self, request: _Request) -> None:
         try:
@@ -189,3 +207,25 @@ class ChatSocket:
         for frame in frames.splitlines():
             async with asyncio.timeout(self.http.settings.slow_consumer_s):
                 await self.socket.send_text(frame.decode())
+
+
+def _frame(kind: str, request_id: str, **fields: Any) -> bytes:
+    return _encode({"type": kind, "requestId": request_id, **fields}) + b"\n"
+
+
+def _named_in(data: bytes) -> _Named:
+    """Return the request that a malformed frame names. Raises `_ClosingError` if it names none."""
+    try:
+        named: _Named = _decode_named(data)
+    except UNREADABLE:
+        raise _ClosingError(_BAD_FRAME) from None
+    return named
+
+
+def _reason(named: _Named, error: Exception) -> str:
+    """Return one line that says what is wrong with a frame."""
+    if named.type not in _TYPES:
+        return f"unknown frame type {str(named.type)[:40]!r}; known: {', '.join(_TYPES)}"
+    if isinstance(error, msgspec.ValidationError):
+        return str(field_error(error, str(named.type)))
+    return f"{named.type}: not valid JSON: {str(error)[:100]}"

@@ -125,6 +125,28 @@ async def test_a_page_that_does_not_read_is_dropped_and_its_answer_continues(edg
     assert (page.of("r1")[-1], edge.cancelled) == ("start-step", [])
 
 
+@pytest.mark.parametrize(
+    ("frame", "said"),
+    [
+        ({"type": "ping"}, "unknown frame type 'ping'; known: abort, resume, send"),
+        ({}, "unknown frame type 'None'; known: abort, resume, send"),
+        ({"type": "send", "id": "c", "messages": 7}, "send: `messages[0]`: expected `object`, got `int`"),
+        ({"type": "resume"}, "resume: object missing required field `id`"),
+    ],
+)
+async def test_a_malformed_frame_ends_only_the_request_that_it_names(
+    page: ChatPage, edge: Edge, frame: dict[str, object], said: str
+) -> None:
+    page.send("send", "r1", **chat("Who?"))
+    await until(lambda: "start-step" in page.of("r1"))
+    page.send_text(json.dumps({"requestId": "r2", **frame}))
+    await until(lambda: page.of("r2"))
+    assert next(each for each in page.told if each["requestId"] == "r2")["errorText"].lower() == said.lower()
+    await answer(edge, "Ada.")
+    await until(lambda: "end" in page.of("r1"))
+    assert page.closed is None
+
+
 FRAMES = st.dictionaries(
     st.sampled_from(["type", "requestId", "id", "messages", "headers", "trigger"]),
     st.sampled_from(["send", "resume", "abort"])
