@@ -44,10 +44,13 @@ class GatewaySettings(SettingsGroup):
 
     host: str = Field(
         "127.0.0.1",
+        min_length=1,
         description="address that the gateway listens on for clients (:: is every IPv4 and IPv6 address)",
     )
     port: int = Field(8080, ge=0, le=65_535, description="port for clients: WebSocket and page (0: any free port)")
-    metrics_host: str = Field("127.0.0.1", description="address of /metrics, /health and /ready (:: is every address)")
+    metrics_host: str = Field(
+        "127.0.0.1", min_length=1, description="address of /metrics, /health and /ready (:: is every address)"
+    )
     metrics_port: int = Field(
         8082, ge=0, le=65_535, description="port of /metrics, /health, /ready and /drain (0: any free port)"
     )

@@ -1,27 +1,13 @@
 """The base class of every group of settings, and a check for HTTP addresses. Pure."""
 
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, get_origin
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 
 
 class SettingsGroup(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_empty(cls, values: Any) -> Any:
-        """Leave the default of a number, a choice or a path whose variable is empty, as Compose writes it for a
-        variable that is not set."""
-        if not isinstance(values, dict):
-            return values
-        fields = cls.model_fields
-        return {
-            name: value
-            for name, value in values.items()
-            if value != "" or name not in fields or _may_be_empty(fields[name].annotation)
-        }
 
     @field_validator("*", mode="before")
     @classmethod
@@ -33,15 +19,6 @@ class SettingsGroup(BaseModel):
         if get_origin(field.annotation) is tuple and isinstance(value, str):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return value
-
-
-def _may_be_empty(annotation: Any) -> bool:
-    """Return whether a field of this type can hold an empty text or list."""
-    if get_origin(annotation) is Literal:
-        return "" in get_args(annotation)
-    if annotation is str or get_origin(annotation) in {tuple, dict}:
-        return True
-    return any(_may_be_empty(each) for each in get_args(annotation))
 
 
 def check_http_url(url: str, *, example: str, key_file: str) -> None:

@@ -7,6 +7,7 @@ from typing import Final, Self
 from pydantic import Field, model_validator
 from pydantic_settings import (
     BaseSettings,
+    EnvSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     TomlConfigSettingsSource,
@@ -27,6 +28,7 @@ from shared.wire.requests import Defaults
 PREFIX = "REPLYLINE_"
 _BY_VERSION: Final = ("canary", "control", "shadow")
 _LEAST_STEP_LIMIT_S: Final = 5.0
+_MAY_BE_EMPTY: Final = frozenset((f"{PREFIX}GATEWAY__TRUSTED_PROXIES".lower(),))  # differs from the default
 
 
 class Settings(BaseSettings):
@@ -83,7 +85,14 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Return the sources in order. A blank variable is not set, as Compose writes it for `VARIABLE: ${VARIABLE:-}`:
+        an empty host would be every address."""
         del dotenv_settings, file_secret_settings
+        if isinstance(env_settings, EnvSettingsSource):
+            given = env_settings.env_vars.items()
+            env_settings.env_vars = {
+                name: text for name, text in given if (text or "").strip() or name in _MAY_BE_EMPTY
+            }
         file = Path(os.environ.get(PREFIX + "CONFIG") or "replyline.toml")
         return (init_settings, env_settings, TomlConfigSettingsSource(settings_cls, file))
 

@@ -111,7 +111,9 @@ class WorkerSettings(SettingsGroup):
     torch_device: Literal["auto", "cuda", "cpu"] = Field(
         "auto", description="device of engine=torch (auto: the GPU if there is one)"
     )
-    metrics_host: str = Field("127.0.0.1", description="address of /metrics, /health and /ready (:: is every address)")
+    metrics_host: str = Field(
+        "127.0.0.1", min_length=1, description="address of /metrics, /health and /ready (:: is every address)"
+    )
     metrics_port: int = Field(
         8081, ge=0, le=65_535, description="port of /metrics, /health, /ready and /drain (0: any free port)"
     )

@@ -1,6 +1,5 @@
 """An invalid setting stops the process with a line that names its variable."""
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -54,7 +53,7 @@ def refusal() -> str:
         ("GATEWAY__HEARTBEAT_S", "inf"),
         ("ADMISSION__ENABLED", "perhaps"),
         ("WORKER__ENGINE", "abacus"),
-        ("WORKER__BUCKETS", ""),
+        ("WORKER__BUCKETS", ","),
         ("WORKER__BUCKETS", "short,huge"),
         ("WORKER__SLOTS", "8\n9"),
         ("ANSWERS__WEAK_SCORE", "2"),
@@ -158,17 +157,20 @@ def test_a_list_is_separated_by_commas(put: Put, text: str, parts: tuple[str, ..
     assert load_settings().kafka.bootstrap_servers == "a:9092,b:9092", "this is a text"
 
 
-@pytest.mark.parametrize(
-    "variable",
-    [
-        *(each.variable for each in describe() if re.fullmatch(r"[\d.]+|true|false", str(each.value).lower())),
-        *("REPLYLINE_PROMISE__PROFILE", "REPLYLINE_WORKER__ENGINE", "REPLYLINE_MODEL__DIR", "REPLYLINE_FAQ__PATH"),
-    ],
-)
-def test_an_empty_variable_of_a_number_a_choice_or_a_path_is_not_set(put: Put, variable: str) -> None:
-    """Compose writes an empty one for `VARIABLE: ${VARIABLE:-}`."""
-    put({variable.removeprefix("REPLYLINE_"): ""})
+@pytest.mark.parametrize("blank", ["", " "])
+@pytest.mark.parametrize("variable", [each.variable for each in describe() if "TRUSTED_PROXIES" not in each.variable])
+def test_a_blank_variable_is_not_set(put: Put, variable: str, blank: str) -> None:
+    """Compose writes an empty one for `VARIABLE: ${VARIABLE:-}`; an empty host would be every address."""
+    put({variable.removeprefix("REPLYLINE_"): blank})
     assert load_settings() == Settings()
+
+
+def test_a_blank_variable_leaves_the_files_value_and_no_proxy_may_be_trusted(put: Put, tmp_path: Path) -> None:
+    file = tmp_path / "other.toml"
+    file.write_text("[gateway]\nport = 1111\n")
+    put({"CONFIG": str(file), "GATEWAY__PORT": "", "GATEWAY__TRUSTED_PROXIES": ""})
+    gateway = load_settings().gateway
+    assert (gateway.port, gateway.trusted_proxies) == (1111, ())
 
 
 def test_the_environment_overrides_the_file(put: Put, tmp_path: Path) -> None:
