@@ -74,6 +74,15 @@ def observe(
     Decoder(checkpoint, NumpyDialect(checkpoint.architecture, texts, products, with_logits=False)).build(progress)
 
 
+def hidden_states(
+    checkpoint: Checkpoint, texts: Sequence[Sequence[int]], products: Products, progress: Callable[[float], None]
+) -> Float32Array:
+    """Return every token's input to the logits `[tokens, hidden]`, text after text."""
+    reader = _Reader(checkpoint.architecture, texts, products)
+    Decoder(checkpoint, reader).build(progress)
+    return reader.projected
+
+
 @dataclass(slots=True)
 class NumpyDialect:
     architecture: Architecture
@@ -171,6 +180,16 @@ class NumpyDialect:
         first, second = np.split(heads, 2, axis=-1)
         turned = first * self._cosines - second * self._sines, second * self._cosines + first * self._sines
         return np.concatenate(turned, axis=-1)
+
+
+class _Reader(NumpyDialect):
+    """Records every token's input to the logits instead of computing them."""
+
+    __slots__ = ("projected",)
+    projected: Float32Array
+
+    def logits(self, head: Float32Array | None, normed: str) -> None:  # noqa: ARG002
+        self.projected = self._values[normed]
 
 
 def _attend(query: Float32Array, key: Float32Array, value: Float32Array) -> Float32Array:

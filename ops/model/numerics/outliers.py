@@ -15,11 +15,10 @@ from typing import Final
 
 import numpy as np
 
-from ops.model.numerics.forward import NumpyDialect
+from ops.model.numerics.forward import hidden_states
 from ops.model.numerics.smooth import smoothed
 from shared.faq.entries import PACKAGED_PATH, read_entries
 from shared.model.chat_template import ChatTemplate
-from workers.graph.decoder import Decoder
 from workers.graph.eight_bit.quantize import BLOCK_SIZE
 from workers.graph.sources.checkpoint import Checkpoint, Float32Array
 
@@ -69,16 +68,6 @@ class _Sizes:
         return value @ matrix.T
 
 
-class _Reader(NumpyDialect):
-    """Records every token's input to the logits instead of computing them."""
-
-    __slots__ = ("projected",)
-    projected: Float32Array
-
-    def logits(self, head: Float32Array | None, normed: str) -> None:  # noqa: ARG002
-        self.projected = self._values[normed]
-
-
 def even(
     checkpoint: Checkpoint, texts: Sequence[Sequence[int]], progress: Callable[[float], None] = lambda _fraction: None
 ) -> Evened:
@@ -86,9 +75,7 @@ def even(
     seen = _Sizes()
     # Non-finite weights are rejected when they are rounded.
     with np.errstate(all="ignore"):
-        reader = _Reader(checkpoint.architecture, texts, seen)
-        Decoder(checkpoint, reader).build(progress)
-        centre = usual_value(reader.projected)
+        centre = usual_value(hidden_states(checkpoint, texts, seen, progress))
     factors = {name: outlier_factors(sizes) for name, sizes in seen.sizes.items()}
     factors = {name: found for name, found in factors.items() if np.any(found != 1)}
     return Evened(
