@@ -74,6 +74,7 @@ TYPED: Final = {
     "docs/measured.md: make doors": _MINUTES,
     "docs/models.md: replyline model prepare": DEMO,
     "docs/models.md: replyline optimize distill": _GPU,
+    "docs/models.md: replyline optimize prune": "takes minutes; tests/unit/ops/lab/optimize/test_prune.py",
     "docs/models.md: .venv/bin/pip install": _GPU,
     "docs/models.md: replyline model prepare --precision q4": DEMO,
     "docs/models.md: PYTHONPATH=.:tests .venv/bin/python": _GPU,

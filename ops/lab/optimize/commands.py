@@ -4,7 +4,7 @@ import typer
 from rich.console import Console
 
 from ops.command_line import by_options
-from ops.lab.optimize.options import DistillOptions, QuantizeOptions
+from ops.lab.optimize.options import DistillOptions, PruneOptions, QuantizeOptions
 from shared.errors import SettingsError
 from shared.process.extras import install_command
 
@@ -30,5 +30,12 @@ def distill(options: DistillOptions) -> None:
     raise typer.Exit(run(options, Console(stderr=True)))
 
 
-for _command in (quantize, distill):
+def prune(options: PruneOptions) -> None:
+    """Remove the layers, KV groups and MLP channels that a model's answers need least, until it is as fast as asked."""
+    from ops.lab.optimize.prune.program import prune as run
+
+    raise typer.Exit(run(options, Console(stderr=True)))
+
+
+for _command in (quantize, distill, prune):
     optimize_app.command()(by_options(_command))

@@ -95,3 +95,51 @@ class DistillOptions(Struct, frozen=True, kw_only=True):
         int, typer.Option(min=1, help="steps between checkpoints, from which --resume continues")
     ] = 20
     resume: Annotated[bool, typer.Option("--resume", help="continue the training begun in --out")] = False
+
+
+class PruneOptions(Struct, frozen=True, kw_only=True):
+    """The options of `replyline optimize prune`."""
+
+    out: Annotated[Path, typer.Option(callback=FOLDER_TO_WRITE, help="the smaller model's folder to write")]
+    source: Annotated[
+        Path | None,
+        typer.Option(callback=PATH_TO_READ, help="a GGUF file or a Hugging Face folder (default: the demo's model)"),
+    ] = None
+    adapter: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER|none",
+            callback=to_read(file=False, folder=True, names=("none",)),
+            help="the LoRA adapter to merge first (default: the demo's, for the demo's model)",
+        ),
+    ] = None
+    faster: Annotated[
+        float, typer.Option(min=1, max=10, help="remove parts until a decode step of 8 rows is this many times as fast")
+    ] = 1.25
+    layers: Annotated[int | None, typer.Option(min=1, help="keep this many layers, at any speed")] = None
+    kv_groups: Annotated[
+        int | None,
+        typer.Option(min=1, help="keep this many KV heads of each layer, with their query heads"),
+    ] = None
+    channels: Annotated[int | None, typer.Option(min=32, help="keep this many channels of each MLP")] = None
+    vocabulary: Annotated[
+        int | None,
+        typer.Option(min=300, help="keep this many tokens: those of the examples, then the most frequent"),
+    ] = None
+    targets: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE|demo",
+            callback=to_read(names=("demo",)),
+            help="examples as JSONL (docs/models.md); demo: the packaged FAQ's",
+        ),
+    ] = "demo"
+    texts: Annotated[int, typer.Option(min=4, help="number of examples on which the divergence is measured")] = 8
+    max_length: Annotated[
+        int, typer.Option(min=16, help="maximum tokens of prompt and answer; longer examples are skipped")
+    ] = 512
+    whole: Annotated[
+        Path | None,
+        typer.Option(callback=FOLDER_TO_WRITE, help="write the unpruned model here too, as the teacher of `distill`"),
+    ] = None
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="seed of the choice of examples")] = 1
