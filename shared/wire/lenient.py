@@ -10,7 +10,7 @@ import json
 import re
 import zlib
 from base64 import b64decode
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from contextlib import suppress
 from typing import Any, Final
 
@@ -43,7 +43,9 @@ _EVENT_INNER: Final = ("data", "database64")
 _INNER: Final = ("payload", "after", "data", "detail", "message", "body", "value")
 _NO_ENVELOPES: Final = ("input", "sessionid")
 _DEFLATED: Final = (b"\x1f\x8b", b"x\x01", b"x\x5e", b"x\x9c", b"x\xda")  # gzip, and the levels of zlib
-_MOST_INFLATED_BYTES: Final = 1_024 * 1_024
+# A kilobyte may inflate a thousandfold, and a message without compression has these bytes at most.
+_MOST_INFLATED_BYTES: Final = 64 * 1_024
+_MOST_RECORD_BYTES: Final = 1_024 * 1_024
 # first bytes of a MessagePack map, or of a list of one; no JSON begins with one
 _MAPS: Final = frozenset((*range(0x80, 0x90), 0x91, 0xDE, 0xDF))
 _UTF_16: Final = (b"\0{", b"\0[")  # without a byte order mark
@@ -131,7 +133,7 @@ def read_json(data: bytes | str) -> Any:
         DecodeError, ValueError, RecursionError: the data cannot be decoded; `UNREADABLE` is all three.
     """
     if not isinstance(data, str):
-        data = _inflated(bytes(data))
+        data = _inflated(bytes(data), _MOST_INFLATED_BYTES)
     text = data if isinstance(data, str) else _text_of(data, json.detect_encoding(data))
     text = well_formed(text).lstrip("\ufeff").rstrip("\0")
     said = _load(text)
@@ -168,11 +170,13 @@ def read_msgpack(data: bytes) -> Any:
 
 
 def read_record(value: bytes) -> Any:
-    """Decode a record's value: MessagePack, or JSON, also encoded twice, behind a schema id, or in an envelope.
+    """Decode a record's value: MessagePack, or JSON, also compressed, encoded twice, behind a schema id, or in an
+    envelope.
 
     Raises:
         DecodeError, ValueError, RecursionError: the data cannot be decoded; `UNREADABLE` is all three.
     """
+    value = _inflated(value, _MOST_RECORD_BYTES)
     if not value.startswith(_UTF_16):
         value = value[next((size for mark, size in _SCHEMAS.items() if value.startswith(mark)), 0) :]
     said = read_msgpack(value) if value and value[0] in _MAPS else read_json(value)
@@ -219,8 +223,8 @@ def _text_of(raw: bytes, encoding: str = "utf-8") -> str:
         return raw.decode(encoding, "replace")
 
 
-def _inflated(data: bytes) -> bytes:
-    """Decompress bytes of gzip or zlib up to a limit; return other bytes unchanged.
+def _inflated(data: bytes, most: int) -> bytes:
+    """Decompress bytes of gzip or zlib to at most `most` bytes; return other bytes unchanged.
 
     Raises:
         ValueError: the compressed data is invalid or too large.
@@ -229,11 +233,11 @@ def _inflated(data: bytes) -> bytes:
         return data
     unzip = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
     try:
-        inflated = unzip.decompress(data, _MOST_INFLATED_BYTES)
+        inflated = unzip.decompress(data, most)
     except zlib.error as error:
         raise ValueError(f"neither gzip nor zlib: {error}") from None
     if unzip.unconsumed_tail:
-        raise ValueError(f"more than {_MOST_INFLATED_BYTES:,} bytes when decompressed")
+        raise ValueError(f"more than {most:,} bytes when decompressed")
     return inflated
 
 
@@ -285,6 +289,8 @@ def _fit_dict(said: Any, wanted: inspect.DictType) -> Any:
     if not isinstance(said, dict):
         return said
     given = {name: value for name, value in said.items() if value is not None}
+    if _is_too_long(given, wanted):
+        return given
     if isinstance(getattr(wanted.value_type, "type", wanted.value_type), inspect.StrType):
         given = {name: json.dumps(value) if isinstance(value, dict | list) else value for name, value in given.items()}
     return {_fit(name, wanted.key_type): _fit(value, wanted.value_type) for name, value in given.items()}
@@ -294,7 +300,14 @@ def _fit_list(said: Any, wanted: Any) -> Any:
     """Convert each item, dropping nulls and invalid empty items; a single value becomes a list of one."""
     items = said if isinstance(said, list) else [said]
     least = getattr(wanted.item_type, "min_length", None)
-    return [_fit(each, wanted.item_type) for each in items if each is not None and not (each == "" and least)]
+    items = [each for each in items if each is not None and not (each == "" and least)]
+    return items if _is_too_long(items, wanted) else [_fit(each, wanted.item_type) for each in items]
+
+
+def _is_too_long(items: Sized, wanted: Any) -> bool:
+    """Return whether there are more items than the type takes: these are refused, and not worth converting."""
+    most = getattr(wanted, "max_length", None)
+    return most is not None and len(items) > most
 
 
 def _fit_struct(said: Any, wanted: inspect.StructType) -> Any:
