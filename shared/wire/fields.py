@@ -66,9 +66,11 @@ def _joined(said: object) -> object:
     """Return the text of a part or a list of parts, as chat APIs send them, without pictures and files; other values
     unchanged."""
     if isinstance(said, dict):
-        return said.get("text", said)
+        text = said.get("text", said)
+        return text.get("value", text) if isinstance(text, dict) else text
     others = said if isinstance(said, list) else []
-    parts = [_joined(part) for part in others if not (isinstance(part, dict) and "type" in part and "text" not in part)]
+    silent = [isinstance(part, dict) and "type" in part and part.get("text") is None for part in others]
+    parts = [_joined(part) for part, is_silent in zip(others, silent, strict=True) if not is_silent]
     return "".join(map(str, parts)) if parts and all(isinstance(part, str) for part in parts) else said
 
 
@@ -80,7 +82,8 @@ def _readable_trace(said: object) -> object:
 
 
 def nearest_language(said: object) -> object:
-    """Return the supported language that is nearest to a locale."""
+    """Return the supported language that is nearest to a locale, or to the first of several."""
+    said = said[0] if isinstance(said, list) and said else said
     return "zh" if str(said).lower().startswith(("zh", "cmn", "yue")) else "en"
 
 
@@ -107,6 +110,7 @@ RequestIds = Annotated[tuple[Identifier, ...], Meta(max_length=MAX_CONCURRENT)]
 Tenant = Annotated[str, Meta(min_length=1, max_length=MAX_ID_CHARS, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.\-]*(?!\n)$")]
 Revision = Annotated[str, Meta(min_length=1, max_length=MAX_ID_CHARS, pattern=r"^[A-Za-z0-9_.\-]+(?!\n)$")]
 Text = Annotated[str, Meta(min_length=1, pattern=_NOT_BLANK, extra={"reads": _joined})]
+Parts = Annotated[str, Meta(extra={"reads": _joined})]
 Milliseconds = Annotated[int, Meta(ge=1, le=MAX_INTEGER, extra={"reads": _milliseconds})]
 Elapsed = Annotated[int, Meta(ge=0, le=MAX_INTEGER, extra={"reads": _elapsed})]
 Temperature = Annotated[float, Meta(ge=0.0, le=2.0)]

@@ -7,6 +7,7 @@ still wrong is rejected. docs/protocol.md lists what is accepted.
 """
 
 import json
+import math
 import re
 import zlib
 from base64 import b64decode
@@ -32,10 +33,12 @@ _TAKES: Final[dict[type, tuple[type, ...]]] = {
     float: (inspect.FloatType, inspect.IntType),
     str: (inspect.StrType, inspect.LiteralType),
 }
+_NO_NUMBERS: Final = frozenset(("nan", "infinity", "-infinity", "inf", "-inf"))  # as texts in protobuf's JSON
 _BOOLEANS: Final = dict.fromkeys(("true", "1", "yes", "on"), True) | dict.fromkeys(("false", "0", "no", "off"), False)
 _MOST_MENDED: Final = 64  # texts in one MessagePack message
 _SURROGATES: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
 _MOST_DIGITS: Final = 40
+_LARGEST: Final = 1e308
 # Prefixes of Confluent's and AWS Glue's serializers before the value, with their sizes in bytes.
 _SCHEMAS: Final = {b"\0": 5, b"\x03\0": 18}
 _MOST_ENVELOPES: Final = 4
@@ -249,7 +252,7 @@ def _load(text: str) -> Any:
 def _integer(digits: str) -> int | float:
     """Return an integer, or a float if it has too many digits for any field, since parsing it exactly would take too
     long."""
-    return int(digits) if len(digits) <= _MOST_DIGITS else float(digits)
+    return int(digits) if len(digits) <= _MOST_DIGITS else max(-_LARGEST, min(float(digits), _LARGEST))
 
 
 # --- plain objects to what a type takes
@@ -293,7 +296,8 @@ def _fit_dict(said: Any, wanted: inspect.DictType) -> Any:
         return given
     if isinstance(getattr(wanted.value_type, "type", wanted.value_type), inspect.StrType):
         given = {name: json.dumps(value) if isinstance(value, dict | list) else value for name, value in given.items()}
-    return {_fit(name, wanted.key_type): _fit(value, wanted.value_type) for name, value in given.items()}
+    fitted = {_fit(name, wanted.key_type): _fit(value, wanted.value_type) for name, value in given.items()}
+    return {name: value for name, value in fitted.items() if value is not None}
 
 
 def _fit_list(said: Any, wanted: Any) -> Any:
@@ -328,7 +332,7 @@ def _fit_struct(said: Any, wanted: inspect.StructType) -> Any:
         fitted[wanted.tag_field] = wanted.tag if tag is None else tag
     for field in wanted.fields:
         value = said.get(field.encode_name, named.get(plain_name(field.encode_name)))
-        if not field.required and (value == "" or (value in ([], {}) and not _takes(field.type, value))):
+        if not field.required and (value == "" or (value in ([], {}) and not _takes_empty(field.type, value))):
             value = None
         if value is not None:
             value = _fit(value, field.type)
@@ -368,13 +372,24 @@ def _takes(wanted: Any, said: Any) -> bool:
     return isinstance(getattr(wanted, "type", wanted), _TAKES.get(type(said), ()))
 
 
+def _takes_empty(wanted: Any, empty: Any) -> bool:
+    """Return whether the type takes an empty list or map; a message with required fields does not."""
+    kinds = wanted.types if isinstance(wanted, inspect.UnionType) else (wanted,)
+    return any(
+        _takes(kind, empty) and not any(field.required for field in getattr(kind, "fields", ())) for kind in kinds
+    )
+
+
 def _fit_number(said: Any, wanted: Any = None) -> Any:
+    """Convert a text, and a whole float to an integer. Not a number and infinity are absent, as in JSON."""
     del wanted
     if isinstance(said, str):
         try:
             said = _read_number(said.strip())
         except UNREADABLE:
-            return said
+            return None if said.strip().lower() in _NO_NUMBERS else said
+    if isinstance(said, float) and not math.isfinite(said):
+        return None
     return int(said) if isinstance(said, float) and said.is_integer() else said
 
 
@@ -384,9 +399,13 @@ def _fit_bool(said: Any, wanted: inspect.BoolType) -> Any:
 
 
 def _fit_word(said: Any, wanted: inspect.LiteralType) -> Any:
-    """Return the value in lower case if that is one of the wanted words, since enums are often written in capitals."""
-    word = said.lower() if isinstance(said, str) else said
-    return word if word in wanted.values else said
+    """Return the wanted word that a value spells in other case or punctuation: `OFF_TOPIC`, `OffTopic`, `off-topic`."""
+    plain = _plain_word(said)
+    return next((word for word in wanted.values if _plain_word(word) == plain), said)
+
+
+def _plain_word(word: Any) -> Any:
+    return plain_name(word).replace(" ", "") if isinstance(word, str) else word
 
 
 def _fit_text(said: Any, wanted: inspect.StrType) -> Any:
@@ -395,7 +414,10 @@ def _fit_text(said: Any, wanted: inspect.StrType) -> Any:
         return _text_of(said)
     if isinstance(said, bool):
         return "true" if said else "false"
-    return str(_fit_number(said)) if isinstance(said, int | float) else said
+    if isinstance(said, int | float):
+        number = _fit_number(said)
+        return None if number is None else str(number)
+    return said
 
 
 _FITS: Final[dict[type[inspect.Type], Callable[[Any, Any], Any]]] = {

@@ -10,7 +10,7 @@ from msgspec import UNSET, Struct, UnsetType
 from gateway.exchange.question import ClientQuestion, Role, conversation_of, role_of
 from gateway.http.bodies import read_body
 from shared.errors import ProtocolError
-from shared.wire.fields import MaxOutputTokens, Metadata, Seed, Stop, Temperature, TopP, is_identifier
+from shared.wire.fields import MaxOutputTokens, Metadata, Parts, Seed, Stop, Temperature, TopP, is_identifier
 
 _TEXT_PARTS: Final = frozenset({"text", "input_text", "output_text"})
 _OF_TOOLS: Final = frozenset({"tool", "function"})
@@ -51,6 +51,10 @@ class _Options(Struct):
     tool_choice: Any = None
 
 
+class _Named(Struct):
+    id: str | None = None
+
+
 class _StreamOptions(Struct):
     include_usage: bool | None = None
 
@@ -73,11 +77,11 @@ class ChatBody(_Options):
 class ResponsesBody(_Options):
     input: str | list[_Message] | UnsetType = UNSET
     max_output_tokens: MaxOutputTokens | None = None
-    conversation: str | dict[str, Any] | None = None
+    conversation: str | _Named | None = None
     previous_response_id: str | None = None
     store: bool | None = None
     background: bool | None = None
-    instructions: str | None = None
+    instructions: Parts | None = None
     prompt: Any = None
     text: Any = None
 
@@ -119,7 +123,9 @@ def chat_question(data: bytes, header: str | None) -> OpenAiQuestion:
     _refuse_unless(body.n in (None, 0, 1), "n", "only one answer can be requested")
     _refuse_unless(not body.logprobs, "logprobs", "probabilities are not supported")
     _refuse_unless(
-        not body.audio and (body.modalities or "text") in ("text", ["text"]), "modalities", "answers are text"
+        not body.audio and all(_word(each) == "text" for each in _listed(body.modalities)),
+        "modalities",
+        "answers are text",
     )
     _refuse_unless(_plain(body.response_format), "response_format", "answers are plain text")
     _refuse_unless(_optional(body.function_call), "function_call", "functions are not supported")
@@ -169,7 +175,8 @@ def _refuse_unless(fine: object, param: str, why: str) -> None:
 
 
 def _plain(form: Any) -> bool:
-    return not form or "text" in (form, form.get("type") if isinstance(form, dict) else None)
+    kind = form.get("type") or "text" if isinstance(form, dict) else form
+    return not kind or _word(kind) == "text"
 
 
 def _optional(choice: Any) -> bool:
@@ -178,7 +185,15 @@ def _optional(choice: Any) -> bool:
     if isinstance(choice, dict):
         choice = choice.get("allowed_tools") or choice  # where chat completions have the mode
         choice = choice.get("mode", choice.get("type")) if isinstance(choice, dict) else choice
-    return not choice or choice in ("none", "auto")
+    return not choice or _word(choice) in ("none", "auto")
+
+
+def _listed(said: Any) -> list[Any]:
+    return said if isinstance(said, list) else [said] if said else []
+
+
+def _word(said: Any) -> Any:
+    return said.strip().lower() if isinstance(said, str) else said
 
 
 def _texts(
@@ -282,9 +297,7 @@ def responses_question(data: bytes, header: str | None, said: Mapping[str, str] 
 
 def _conversation_of(body: ResponsesBody) -> str | None:
     """Return the conversation that a body names. Raises `ProtocolError`."""
-    conversation = body.conversation.get("id") if isinstance(body.conversation, dict) else body.conversation
-    if conversation is not None and not isinstance(conversation, str):
-        raise ProtocolError("invalid_field", "conversation must be an id", param="conversation")
+    conversation = body.conversation.id if isinstance(body.conversation, _Named) else body.conversation
     if conversation and body.previous_response_id:
         raise ProtocolError(
             "invalid_field", "conversation and previous_response_id exclude each other", param="previous_response_id"

@@ -131,8 +131,8 @@ TYPED_WRONG: dict[str, Poison] = {
     **{
         f"{name}={value!r}": Poison(packed(**{name: value}))
         for name, values in {
-            "temperature": (float("nan"), float("inf"), -0.1, 2.1, "hot", True),
-            "top_p": (1.1, float("nan"), -1.0),
+            "temperature": (-0.1, 2.1, "hot", True),
+            "top_p": (1.1, -1.0),
             "max_output_tokens": (-2, 1.5, True, "many"),
             "seed": (1.5, "x"),
             "deadline_unix_ms": (2**53, "soon", True),
@@ -239,10 +239,10 @@ SLOPPY: dict[str, Poison] = {
         f"{name}={value!r}": Poison(encode(**{name: value}))
         for encode in (packed, written)
         for name, values in {
-            "top_p": (0, 0.0, "0.5"),
+            "top_p": (0, 0.0, "0.5", float("nan"), "NaN"),
             "max_output_tokens": (0, -1, 75.0, "75", "75.0", "-1"),
             "seed": (-1, 7.0),
-            "temperature": (1, "0.7"),
+            "temperature": (1, "0.7", float("inf"), "-Infinity"),
             "reply_partition": ("0", 0.0),
             "created_unix_ms": ("2026-11-28T11:00:00Z", "1795863600000", 1795863600000.0),
             "deadline_unix_ms": ("2026-11-28T12:00:00.5+01:00",),

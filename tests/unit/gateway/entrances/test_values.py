@@ -10,7 +10,7 @@ from gateway.doors.ai_sdk.bodies import chat_question as ai_sdk_question
 from gateway.doors.grpc.messages import client_message
 from gateway.doors.grpc.messages import read as read_protobuf
 from gateway.doors.grpc.replyline.v1 import replyline_pb2 as v1
-from gateway.doors.openai.bodies import chat_question
+from gateway.doors.openai.bodies import chat_question, responses_question
 from shared.wire import codec
 from shared.wire.fields import MAX_INTEGER
 from shared.wire.requests import names_in, open_request
@@ -54,6 +54,7 @@ def test_a_field_named_like_an_envelope_is_none() -> None:
         [{"type": "image_url", "image_url": {"url": "data:"}}, {"text": "it broke"}],
         [{"type": "input_text", "text": "it broke"}],
         {"type": "text", "text": "it broke"},
+        [{"type": "text", "text": None}, {"type": "text", "text": {"value": "it broke", "annotations": []}}],
     ],
 )
 def test_a_text_may_come_in_parts(entrance: str, parts: Any) -> None:
@@ -94,10 +95,11 @@ def test_a_fraction_of_a_millisecond_is_dropped_and_every_seed_is_one(entrance: 
 
 
 @pytest.mark.parametrize(
-    ("locale", "language"), [("zh-TW", "zh"), ("zh_Hans", "zh"), ("en-GB", "en"), ("de", "en"), ("EN", "en")]
+    ("locale", "language"),
+    [("zh-TW", "zh"), ("zh_Hans", "zh"), ("en-GB", "en"), ("de", "en"), ("EN", "en"), (["zh-CN", "en"], "zh")],
 )
 @pytest.mark.parametrize("entrance", ["WebSocket, JSON", "WebSocket, MessagePack"])
-def test_a_wish_for_a_person_is_read_in_any_locale(entrance: str, locale: str, language: str) -> None:
+def test_a_wish_for_a_person_is_read_in_any_locale(entrance: str, locale: Any, language: str) -> None:
     assert ENTRANCES[entrance].read({"type": "handoff.request", "language": locale}).language == language
 
 
@@ -122,10 +124,51 @@ def test_an_event_of_chatwoot_is_read_by_word_or_number(changed: dict[str, Any])
     assert at.read({**at.message, **changed}) == at.read(at.message) is not None
 
 
-def test_words_are_read_in_capitals() -> None:
-    feedback = {"type": "feedback", "response_id": "r1", "rating": "UP", "reason": "OFF_TOPIC"}
+@pytest.mark.parametrize("reason", ["OFF_TOPIC", "OffTopic", "off-topic", "Off topic"])
+def test_words_are_read_in_any_case_and_punctuation(reason: str) -> None:
+    feedback = {"type": "feedback", "response_id": "r1", "rating": "UP", "reason": reason}
     read: Any = codec.client_decoder(text=True)(json.dumps(feedback))
     assert (read.rating, read.reason) == ("up", "off_topic")
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), "NaN", "-Infinity"])
+@pytest.mark.parametrize(
+    "entrance",
+    [
+        *("WebSocket, JSON", "WebSocket, MessagePack", "gRPC", "chat completions", "responses"),
+        *("chat.request in JSON", "chat.request in MessagePack"),
+    ],
+)
+def test_what_is_no_number_is_absent(entrance: str, number: Any) -> None:
+    at = ENTRANCES[entrance]
+    assert at.read({**at.message, "temperature": number, "top_p": number}) == at.read(at.message)
+
+
+@pytest.mark.parametrize("entrance", ["WebSocket, JSON", "WebSocket, MessagePack", "gRPC"])
+def test_an_empty_map_in_place_of_a_message_with_required_fields_is_absent(entrance: str) -> None:
+    at, said = ENTRANCES[entrance], {"session_id": "s1", "resume": {}}
+    message = client_message({"session_start": said}) if at.plain else at.read({"type": "session.start", **said})
+    assert message.resume is None  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        *({"tool_choice": word} for word in ("AUTO", "None", {"type": "NONE"})),
+        *({"response_format": {"type": kind}} for kind in ("TEXT", None)),
+        {"modalities": ["TEXT"]},
+    ],
+    ids=str,
+)
+def test_a_choice_of_plain_text_is_read_in_capitals(wanted: dict[str, Any]) -> None:
+    body = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+    assert chat_question(json.dumps(body | wanted).encode(), None).input == "hi"
+
+
+def test_instructions_may_come_in_parts_and_a_conversations_id_as_a_number() -> None:
+    body = {"model": "m", "input": "hi", "instructions": [{"type": "text", "text": "Be brief."}]}
+    read = responses_question(json.dumps(body | {"conversation": {"id": 7}}).encode(), None)
+    assert (read.system, read.conversation) == ("Be brief.", "7")
 
 
 BOXES: dict[str, Callable[[Any], Any]] = {

@@ -193,7 +193,7 @@ def test_a_wrong_field_is_named(change: dict[str, object], param: str) -> None:
         ({"type": "response.create", "event_id": "e"}, "input"),
         ({"type": "response.create", "input": "x"}, "event_id"),
         ({"type": "session.refresh"}, "token"),
-        ({"type": "session.start", "resume": {}}, "cursor"),
+        ({"type": "session.start", "resume": {"age_ms": 5}}, "cursor"),
         ({"type": "session.start", "client": {"name": [5]}}, "client.name"),
         ({"type": "response.create", "event_id": "e", "input": None}, "input"),
     ],
@@ -205,9 +205,9 @@ def test_a_missing_field_is_named(message: dict[str, object], param: str) -> Non
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
-def test_nan_and_infinity_are_refused_or_read_as_null(number: float) -> None:
-    assert refused(from_msgpack, msgspec.msgpack.encode({**ASK, "temperature": number})).param == "temperature"
-    assert from_json(json.dumps({**ASK, "temperature": number})) == ResponseCreate(event_id="e1", input="hi")
+def test_nan_and_infinity_are_read_as_null(number: float) -> None:
+    said, read = {**ASK, "temperature": number}, ResponseCreate(event_id="e1", input="hi")
+    assert from_msgpack(msgspec.msgpack.encode(said)) == from_json(json.dumps(said)) == read
 
 
 @pytest.mark.parametrize("digits", [20, 40, 400, 5_000])
