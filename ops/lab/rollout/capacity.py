@@ -41,6 +41,10 @@ class Loss(Struct, frozen=True, kw_only=True):
     def more(self) -> int:
         return self.with_it - self.without
 
+    @property
+    def more_of_all(self) -> float:
+        return self.more / self.requests
+
 
 def losses(experiment: Comparison, trace: str, shares: Sequence[float], *, slower: float = 1.0) -> list[Loss]:
     """Return the loss at each share. `experiment.loads` has the one load, in multiples of all champions' capacity. A
@@ -87,15 +91,13 @@ def table(found: Sequence[Loss]) -> str:
             f"  {loss.own} of {loss.asked}"
             for loss in each
         ]
-        mean, low, high = (100 * bound for bound in interval(each))
+        mean, low, high = (100 * bound for bound in interval([loss.more_of_all for loss in each]))
         lines.append(f"{share:>5.0%}  more lost: {mean:+.2f} % of the requests ({low:+.2f} to {high:+.2f})")
     return "\n".join(lines)
 
 
-def interval(found: Sequence[Loss]) -> tuple[float, float, float]:
-    """Return the mean of what more is lost with the rollout, as a share of the requests, and the bounds of its 95 %
-    interval over the seeds."""
-    shares = [each.more / each.requests for each in found]
+def interval(shares: Sequence[float]) -> tuple[float, float, float]:
+    """Return the mean of one share a seed, and the bounds of its 95 % interval over the seeds."""
     mean = math.fsum(shares) / len(shares)
     spread = math.fsum((share - mean) ** 2 for share in shares) / max(1, len(shares) - 1)
     half = _Z95 * math.sqrt(spread / len(shares))

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from gateway.destination.destination import Destination
+from ops.lab.rollout.capacity import interval
 from ops.lab.simulate.comparison import Comparison
 from ops.lab.simulate.ladder import LadderSimulator
 from ops.lifecycle.rollout.evidence import Evidence
@@ -38,7 +39,6 @@ _DECIDED_EVERY_MS: Final = 1_000.0
 _SLOTS: Final = 16
 # Of a trace at all of the control's capacity: 50 long answers of each side take less than half of it.
 _SECONDS_AT_CAPACITY: Final = 120.0
-_MEASURED: Final = 5
 
 
 class SlowCanary(Struct, frozen=True, kw_only=True):
@@ -66,8 +66,8 @@ KINDS: Final = tuple(
 class Rollouts(Struct, frozen=True, kw_only=True):
     """How the rollouts of one kind ended; `held` are those that the trace's end found undecided. `more` is how many
     more of the canary's questions than of the control's were not answered in time by their lane, as a share of all at
-    the last step, `most` that of the bucket where it is most. `wrong` are the promotions of a canary whose `more` is
-    beyond the margin."""
+    the last step, with the bounds of its 95 % interval over the seeds; `most` is that of the bucket where it is most.
+    `wrong` are the promotions of a canary that loses more than the margin, by the whole interval."""
 
     name: str
     rollouts: int
@@ -76,6 +76,8 @@ class Rollouts(Struct, frozen=True, kw_only=True):
     held: int
     wrong: int
     more: float
+    low: float
+    high: float
     most: float
 
 
@@ -137,8 +139,8 @@ def simulator_of(experiment: Comparison, kind: SlowCanary, state: State) -> Ladd
 
 def run(experiment: Comparison, kind: SlowCanary, plan: Plan = PLAN) -> Kind:
     """Run one rollout until it ends or the trace does; return its last decision."""
-    plan = replace(plan, salt=f"slow/{experiment.seed}")
-    state = first_state(plan, State(aliases={CHAMPION: plan.champion}))
+    plan = _salted(plan, experiment)
+    state = _begun(plan)
     moves = [Move(state=state, author="simulate", reason="", unix_ms=0)]
     evidence, at, seen = Evidence(plan), standings(plan, moves), _Seen()
     simulator = simulator_of(experiment, kind, state)
@@ -163,23 +165,33 @@ def run(experiment: Comparison, kind: SlowCanary, plan: Plan = PLAN) -> Kind:
     return last
 
 
-def loses_more(experiment: Comparison, kind: SlowCanary, seeds: Sequence[int], plan: Plan = PLAN) -> list[float]:
+def _salted(plan: Plan, experiment: Comparison) -> Plan:
+    """Return the plan with the seed's own salt: one salt would give each side the same arrivals in every trace."""
+    return replace(plan, salt=f"slow/{experiment.seed}")
+
+
+def _begun(plan: Plan) -> State:
+    return first_state(plan, State(aliases={CHAMPION: plan.champion}))
+
+
+def loses_more(experiment: Comparison, kind: SlowCanary, plan: Plan = PLAN) -> list[float]:
     """Return how many more questions the canary loses at the last step than its control, as a share: of all, then of
     each bucket."""
-    state, seen = first_state(plan, State(aliases={CHAMPION: plan.champion})), _Seen()
-    for seed in seeds:
-        simulator = simulator_of(replace(experiment, seed=seed), kind, state)
-        simulator.ended = seen.ended
-        simulator.run()
+    seen = _Seen()
+    simulator = simulator_of(experiment, kind, _begun(_salted(plan, experiment)))
+    simulator.ended = seen.ended
+    simulator.run()
     return [seen.lost("canary", of) - seen.lost("control", of) for of in (BUCKETS, *((bucket,) for bucket in BUCKETS))]
 
 
 def rollouts(kind: SlowCanary, costs: EngineCosts, settings: Settings, seeds: Sequence[int]) -> Rollouts:
-    """Run a rollout of each seed, and measure the canary with some of them."""
+    """Run a rollout of each seed, and measure the canary with each."""
     seconds = _SECONDS_AT_CAPACITY / kind.load
     experiment = Comparison(slots=_SLOTS, seconds=seconds, costs=costs, settings=settings)
-    ends: Counter[Kind] = Counter(run(replace(experiment, seed=seed), kind) for seed in seeds)
-    more, *of_buckets = loses_more(experiment, kind, seeds[:_MEASURED])
+    each = [replace(experiment, seed=seed) for seed in seeds]
+    ends: Counter[Kind] = Counter(run(one, kind) for one in each)
+    all_more, *of_buckets = zip(*(loses_more(one, kind) for one in each), strict=True)
+    more, low, high = interval(all_more)
     finished, back = ends["finish"], ends["roll back"]
     return Rollouts(
         name=kind.name,
@@ -187,9 +199,11 @@ def rollouts(kind: SlowCanary, costs: EngineCosts, settings: Settings, seeds: Se
         finished=finished,
         rolled_back=back,
         held=len(seeds) - finished - back,
-        wrong=finished if more > PLAN.margin else 0,
+        wrong=finished if low > PLAN.margin else 0,
         more=round(more, 4),
-        most=round(max(of_buckets), 4),
+        low=round(low, 4),
+        high=round(high, 4),
+        most=round(max(interval(shares)[0] for shares in of_buckets), 4),
     )
 
 
@@ -205,10 +219,10 @@ def trials(costs: EngineCosts, settings: Settings, seeds: Sequence[int], console
 
 def table(found: Sequence[Rollouts]) -> str:
     """Return the rollouts as text."""
-    lines = [f"{'':22}finished  rolled back  held   loses more: of all  of a bucket   wrongly promoted"]
+    lines = [f"{'':22}finished  rolled back  held   loses more: of all (95 %)    of a bucket   wrongly promoted"]
     lines += [
         f"{each.name:<22}{each.finished:>8}{each.rolled_back:>13}{each.held:>6}"
-        f"{each.more:>21.1%}{each.most:>13.1%}{each.wrong:>10} of {each.rollouts}"
+        f"{each.more:>13.1%} ({each.low:.1%} to {each.high:.1%}){each.most:>13.1%}{each.wrong:>10} of {each.rollouts}"
         for each in found
     ]
     return "\n".join(lines)

@@ -80,7 +80,7 @@ def test_no_customer_loses_the_model_through_a_rollout(rows: Rows, whole: bool) 
     for trace, losses in found.items():
         for share in SHARES:
             each = [loss for loss in losses if loss.share == share]
-            mean, low, high = (100 * bound for bound in interval(each))
+            mean, low, high = (100 * bound for bound in interval([loss.more_of_all for loss in each]))
             said.append(f"{trace} at {share:.0%}: {mean:+.2f} % ({low:+.2f} to {high:+.2f})")
             more.append(sum(loss.more for loss in each))
     last = [loss for loss in found["poisson"] if loss.share == SHARES[-1]]
