@@ -5,8 +5,9 @@ Each share comes with the number of questions behind it, as `en_right` with `en_
 same questions, so the comparison is paired: only questions that one of them alone answered well count (McNemar's test).
 A drop is a failure if it is more than five points and its probability by chance is at most 1 in 20, by the mid-p value.
 The exact p-value would accept a loss of 4 of 20 questions (Fagerland, Lydersen and Laake, "The McNemar test for binary
-matched-pairs data", 2013). The fewest lost questions that are no chance are 4, which are five points of 80: a smaller
-figure hides a larger loss. Therefore all questions are compared together too.
+matched-pairs data", 2013). A drop of more than 15 points, and of at least four questions, is a failure whatever its
+probability: else a class of 20 could lose five questions and win one. The fewest lost questions that are no chance are
+4, which are five points of 80: a smaller figure hides a larger loss. Therefore all questions are compared together too.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,8 @@ from ops.evaluation.judging.result import Judged
 
 _LEAST_DROP: Final = 0.05
 _CHANCE: Final = 0.05
+_MOST_DROP: Final = 0.15
+_LEAST_LOST: Final = 4
 # Of so many each loss of more than five points is at least four questions, which are not lost by chance.
 LEAST_QUESTIONS: Final = 60
 _GOOD: Final = "1"
@@ -95,4 +98,5 @@ def _worse(ours: str, champions: str) -> bool:
     won = sum(own == _GOOD and theirs != _GOOD for own, theirs in pairs)
     ways = [comb(lost + won, each) for each in range(lost, lost + won + 1)]
     chance = (sum(ways) - ways[0] / 2) / 2 ** (lost + won)
-    return lost - won > _LEAST_DROP * len(pairs) and chance <= _CHANCE
+    is_certain = chance <= _CHANCE or (lost - won >= _LEAST_LOST and lost - won > _MOST_DROP * len(pairs))
+    return lost - won > _LEAST_DROP * len(pairs) and is_certain
