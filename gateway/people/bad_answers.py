@@ -95,8 +95,20 @@ class BadAnswers:
         found = await self.store.withdraw(session, now_unix_ms(), asked=asked)
         if asked or found is not None:
             await forget()
-        if found is not None:
-            await self.store.remove(session, found)
+        if found is not None and not await self.store.remove(session, found):
+            await self._remove_from_newer(session, decode_bad_answers(found))
+
+    async def _remove_from_newer(self, session: SessionKey, old: tuple[BadAnswer, ...]) -> None:
+        """Remove bad answers from the value that a rating under a newer consent has written. Raises
+        `StoreUnavailable`."""
+        for _ in range(_TRIES):
+            generation, found = await self.store.generation(session), await self.store.find(session)
+            before = decode_bad_answers(found) if found is not None else ()
+            kept = tuple(each for each in before if each not in old)
+            if kept == before or await self.store.replace(
+                session, encode_bad_answers(kept), found, generation=generation, kept_s=KEPT_S
+            ):
+                return
 
     async def close(self) -> None:
         await self._beside.cancel()

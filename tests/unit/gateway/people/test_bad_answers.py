@@ -35,6 +35,15 @@ class Store:
         self.value = value if same else self.value
         return same
 
+    async def withdraw(self, *_: object, **__: object) -> bytes | None:
+        return self.value
+
+    async def remove(self, _: SessionKey, value: bytes) -> bool:
+        await asyncio.sleep(0)
+        same = self.value == value
+        self.value = None if same else self.value
+        return same
+
 
 class History:
     async def turns(self, *_: object, **__: object) -> list[Turn]:
@@ -76,3 +85,20 @@ async def test_concurrent_ratings_count_in_order(ratings: tuple[str, ...], kept:
         rate(answers, rating)
     await settled(answers)
     assert [each.response_id for each in decode_bad_answers(store.value or b"\x90")] == list(kept)
+
+
+@pytest.mark.parametrize(("newer", "kept"), [((), ""), (("b-",), "b")])
+async def test_a_newer_consents_rating_keeps_no_withdrawn_one(newer: tuple[str, ...], kept: str) -> None:
+    """It comes while the withdrawal is published."""
+    answers = bad_answers(store := Store())
+    rate(answers, "a-")
+    await settled(answers)
+
+    async def forget() -> None:
+        for rating in newer:
+            rate(answers, rating)
+        await settled(answers)
+
+    await answers.withdraw(SESSION, forget, asked=True)
+    now = decode_bad_answers(store.value or b"\x90")
+    assert "".join(each.response_id for each in now) == kept
