@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final
 
+from msgspec.structs import replace
+
 from shared.conversation.erasure_log import ErasureLog
 from shared.conversation.erasures import MARKED_FOR_S
 from shared.errors import BrokerUnavailable, ProtocolError
@@ -17,7 +19,15 @@ from shared.settings.kafka import KafkaSettings
 from shared.telemetry import metrics
 from shared.telemetry.faults import contained
 from shared.telemetry.logs import get_logger
-from shared.wire.codec import decode_demand, decode_erase, decode_reply, decode_report, decode_scaling, msgpack_encode
+from shared.wire.codec import (
+    decode_demand,
+    decode_erase,
+    decode_forgotten,
+    decode_reply,
+    decode_report,
+    decode_scaling,
+    msgpack_encode,
+)
 from shared.wire.messages import Erase, Forgotten, Reply
 from shared.wire.reports import WorkerReport
 from shared.wire.scaling import DemandReport, ScalingRecord
@@ -108,6 +118,20 @@ def forgotten_record(topics: TopicNames, session: SessionKey, unix_ms: int) -> O
     """Return the record that forbids copies of a conversation's content from before `unix_ms`."""
     forgotten, key = Forgotten(person=session.digest, unix_ms=unix_ms), session.digest.encode()
     return Outgoing(topics.forgotten, msgpack_encode(forgotten), key=key, partition=BROADCAST_PARTITION)
+
+
+def forgotten_of(record: Record) -> Forgotten:
+    """Return what a record of `chat.forgotten` forbids, at least up to the record's arrival, as the clock of the
+    gateway that wrote it may be behind. Raises `ProtocolError`."""
+    told = decode_forgotten(record.value)
+    return replace(told, unix_ms=max(told.unix_ms, record.arrived_unix_ms or 0))
+
+
+def erased_of(record: Record) -> Forgotten:
+    """Return the same of a record of `chat.erasures`. Raises `ProtocolError`."""
+    erase = decode_erase(record.value)
+    person = SessionKey(erase.tenant, erase.session_id).digest
+    return Forgotten(person=person, unix_ms=max(erase.generation, record.arrived_unix_ms or 0))
 
 
 async def read_erasures(reader: PartitionReader, erased: Callable[[Erase, int], None]) -> None:

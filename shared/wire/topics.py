@@ -152,7 +152,7 @@ class TopicNames:
         config = {"compression.type": compression, "min.insync.replicas": str(min_in_sync)}
         if topic in {self.inbox, self.replies, self.external_replies, self.posts} or self.bucket_of(topic) is not None:
             config |= {"retention.ms": str(kept_ms), "segment.ms": str(kept_ms // 3)}
-        if topic in {self.inbox, self.cancels, self.erasures} or self.bucket_of(topic) is not None:
+        if topic in {self.inbox, self.cancels, self.erasures, self.forgotten} or self.bucket_of(topic) is not None:
             # finds records by their time of arrival, which does not depend on producers' clocks
             config["message.timestamp.type"] = "LogAppendTime"
         if topic in {self.workers, self.demand}:

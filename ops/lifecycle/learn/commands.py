@@ -79,6 +79,7 @@ def export(
     faq = faq_folder(settings.faq.path)
     asyncio.run(_forgotten(settings))
     write_export(faq, out)
+    asyncio.run(_forgotten(settings))  # what was erased since the log was read
     learned, judged = split(read_lessons(faq))
     said_by = counted(len(people_of(learned)), "conversation")
     typer.echo(f"{len(learned)} to train on, {len(judged)} to judge by, of {said_by}: {out}")
@@ -151,6 +152,9 @@ async def _confirm(settings: Settings, folder: Path, name: str, answer: str, que
         add_lesson(folder, lesson)
         for rated in found[0].rated:
             await answers.remove(rated)
+    await _forgotten(settings)  # what was erased since the log was read, as while a person wrote the question
+    if lesson.entry not in {each.entry for each in read_lessons(folder)}:
+        return unknown(f"{lesson.entry}: its conversation was erased or withdrew its consent; nothing is kept")
     typer.echo(f"{lesson.entry}: {lesson.question} → {lesson.answer}")
     return 0
 

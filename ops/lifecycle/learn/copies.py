@@ -15,9 +15,8 @@ from ops.operate.recording.file import forget_in
 from shared.errors import BrokerUnavailable, ProtocolError, SettingsError
 from shared.kafka import Producer, scan
 from shared.nouns import counted
+from shared.records.log_readers import erased_of, forgotten_of
 from shared.settings.kafka import KafkaSettings
-from shared.wire.codec import decode_erase, decode_forgotten
-from shared.wire.session_key import SessionKey
 
 EXPORTS: Final = "exports.txt"
 _HALVES: Final = ("train.jsonl", "judge.jsonl")
@@ -31,13 +30,13 @@ async def read_forgotten(kafka: KafkaSettings, places: _Places | None = None) ->
     before; they move once all is read, so that a failure loses nothing. Raises `BrokerUnavailable`."""
     forgotten: dict[str, int] = {}
     read: _Places = {}
-    for topic, decode in ((kafka.topics.erasures, _erased), (kafka.topics.forgotten, _forgotten)):
+    for topic, decode in ((kafka.topics.erasures, erased_of), (kafka.topics.forgotten, forgotten_of)):
         read[topic] = dict((places or {}).get(topic, {}))
         async for kept in scan(kafka, topic, offsets=dict(read[topic])):
             read[topic][kept.record.partition] = kept.record.offset + 1
             with suppress(ProtocolError):
-                person, until = decode(kept.record.value)
-                forgotten[person] = max(until, forgotten.get(person, 0))
+                told = decode(kept.record)
+                forgotten[told.person] = max(told.unix_ms, forgotten.get(told.person, 0))
     if places is not None:
         places |= read
     return forgotten
@@ -52,16 +51,6 @@ async def broken_promises(kafka: KafkaSettings) -> list[str]:
         return await producer.broken_promises((kafka.topics.erasures, kafka.topics.forgotten))
     finally:
         await producer.stop()
-
-
-def _erased(value: bytes | None) -> tuple[str, int]:
-    erase = decode_erase(value)
-    return SessionKey(erase.tenant, erase.session_id).digest, erase.generation
-
-
-def _forgotten(value: bytes | None) -> tuple[str, int]:
-    told = decode_forgotten(value)
-    return told.person, told.unix_ms
 
 
 def export(faq: Path, out: Path) -> None:

@@ -17,9 +17,9 @@ from shared.kafka import PartitionReader, Record, describe_topics, why_unreachab
 from shared.model.tokenizer import Tokenizer
 from shared.nouns import counted
 from shared.process.clock import now_unix_ms
+from shared.records.log_readers import forgotten_of
 from shared.settings import Settings
 from shared.settings.kafka import KafkaSettings
-from shared.wire.codec import decode_forgotten
 from shared.wire.topics import BUCKETS
 
 _CLIENT: Final = "replyline-record"
@@ -47,7 +47,7 @@ async def record(options: RecordOptions, settings: Settings, stop: asyncio.Event
         def take(record: Record) -> None:
             if record.topic == forgotten:
                 with suppress(ProtocolError):
-                    told = decode_forgotten(record.value)
+                    told = forgotten_of(record)
                     if recorder.forget(told):
                         writer.forget({told.person: told.unix_ms})
             elif recorder.requests < options.requests:

@@ -32,7 +32,7 @@ class Recorder:
     def forget(self, told: Forgotten) -> bool:
         """Record no text of a conversation from before that moment; return whether the file may have such text
         already."""
-        self._forgotten[told.person] = told.unix_ms
+        self._forgotten[told.person] = max(told.unix_ms, self._forgotten.get(told.person, 0))
         return told.person in self._people
 
     def asked(self, record: Record, bucket: Bucket, now_unix_ms: float) -> RecordedRequest | None:

@@ -122,7 +122,8 @@ def test_worker_reports_are_compacted_and_customer_topics_use_the_brokers_time(
 ) -> None:
     topics = TopicNames(prefix)
     every = topics.all(request_partitions=1, reply_partitions=1)
-    timed = {topics.inbox, topics.cancels, topics.erasures, *(topics.requests(bucket) for bucket in BUCKETS)}
+    customers = {topics.inbox, topics.cancels, topics.erasures, topics.forgotten}
+    timed = customers | {topics.requests(bucket) for bucket in BUCKETS}
     assert {name for name in every if "message.timestamp.type" in topics.config(name)} == timed
     compacted = {name for name in every if "cleanup.policy" in topics.config(name)}
     assert compacted == {topics.workers, topics.demand, topics.versions, topics.forgotten}

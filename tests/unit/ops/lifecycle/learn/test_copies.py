@@ -43,6 +43,7 @@ class Log:
         self.is_shortened = False
         self.handed: list[tuple[str, int]] = []
         self.breaks_at: tuple[str, int] | None = None
+        self.arrived_unix_ms: int | None = None
         monkeypatch.setattr(copies, "scan", self.scan)
         for module in (copies, commands):
             monkeypatch.setattr(module, "broken_promises", self.broken_promises)
@@ -61,7 +62,7 @@ class Log:
             value = message if isinstance(message, bytes) else msgpack_encode(message)
             if offset >= offsets.get(0, 0):
                 self.handed.append((topic, offset))
-                yield TimedRecord(Record(topic, 0, offset, None, value), 1)
+                yield TimedRecord(Record(topic, 0, offset, None, value, arrived_unix_ms=self.arrived_unix_ms), 1)
 
 
 @pytest.fixture
@@ -122,6 +123,24 @@ async def test_what_is_read_on_is_read_once_whatever_clocks_say_and_nothing_is_m
     log.handed.clear()
     assert await read_forgotten(KafkaSettings(), places) == {}
     assert log.handed == []
+
+
+@pytest.mark.parametrize(
+    ("topic", "record"),
+    [
+        ("chat.erasures", Erase(tenant="shop", session_id="jane", generation=LONG_BEFORE)),
+        ("chat.forgotten", Forgotten(person=SESSION.digest, unix_ms=LONG_BEFORE)),
+    ],
+    ids=["erased", "withdrawn"],
+)
+async def test_a_conversation_is_forgotten_up_to_the_records_arrival_by_the_brokers_clock(
+    log: Log, faq: Path, topic: str, record: Message
+) -> None:
+    """The gateway's clock is a minute behind, so that its time is before the rating's."""
+    log.add(topic, record)
+    log.arrived_unix_ms = LATER
+    remove_forgotten(faq, (), await read_forgotten(KafkaSettings()))
+    assert QUESTION not in text_of(faq)
 
 
 @pytest.mark.parametrize(("forgotten_unix_ms", "is_gone"), [(LATER, True), (CONFIRMED, True), (LONG_BEFORE, False)])
@@ -256,6 +275,25 @@ def test_each_command_applies_every_erasure_first(learn: Typed, tmp_path: Path, 
     assert result.exit_code == 0, result.output
     assert "1 correction removed" in result.stderr
     assert QUESTION not in text_of(learn.faq)
+
+
+@pytest.mark.parametrize("command", ["confirm", "export"])
+def test_what_is_erased_after_a_command_has_read_the_log_is_not_kept(
+    learn: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """As while a person writes the question."""
+    write, name = (
+        (commands.add_lesson, "add_lesson") if command == "confirm" else (commands.write_export, "write_export")
+    )
+
+    def erased_before(*args: Any) -> None:
+        learn.log.add("chat.forgotten", *(Forgotten(person=each.digest, unix_ms=LATER) for each in (SESSION, OTHER)))
+        write(*args)
+
+    monkeypatch.setattr(commands, name, erased_before)
+    result = learn(command, *EACH_COMMAND[command](out := tmp_path / "out"))
+    assert not {"forks", "spoons"} & set(text_of(learn.faq, *([out] if out.exists() else [])).split())
+    assert result.exit_code == (2 if command == "confirm" else 0), result.output
 
 
 @pytest.mark.parametrize("command", EACH_COMMAND)
