@@ -24,10 +24,11 @@ _MAX_PHRASE_CHARS: Final = 80
 # Transcribed speech has no punctuation: "it has not come can I talk to a person".
 _CLAUSES: Final = re.compile(
     r"[.!?;,:\n。！？；，、：…]+|\s(?:but|and|so|because)\s"
-    r"|(?<!how)(?<!where)(?<!when)(?<!if)\s(?=(?:can|could|may) i\b)"
+    r"|(?<!how)(?<!where)(?<!when)(?<!who)(?<!if)\s(?=(?:can|could|may) i\b)"
 )
 # "h u m a n", "a.g.e.n.t"
-_SPACED: Final = re.compile(r"\b(?:[a-z][ .\-]){4,}[a-z]\b")
+_SPACED: Final = re.compile(r"\b[a-z]([ .\-])(?:[a-z]\1){3,}[a-z]\b")
+_DRAWN_OUT: Final = re.compile(r"([a-z])\1{2,}")  # "yesss"
 _NO_WORD: Final = re.compile(r"[^\w']+|_+")
 _PART: Final = re.compile(r"<(\w+)>")
 
@@ -140,7 +141,7 @@ def accepts_offer(text: str) -> bool:
     """Return whether a text accepts the offer of a person before it: "yes please", "好的", a thumb. "Ok, thanks" does
     not: it ends the conversation."""
     text = plain(text)
-    if words := _words_in(fold(text)):
+    if words := _words_in(_DRAWN_OUT.sub(r"\1", fold(text))):
         return any(phrasing.fits(words) for phrasing in _ACCEPTANCES)
     return any(sign in _TABLE.accepting_signs for sign in text)
 

@@ -18,6 +18,12 @@ from tests.support.samples.faq_questions import (
 )
 
 WISHES: Final = (
+    "put a human on", "can i get a human on the line", "could you please connect me to a member of your team?",
+    "could someone from your team get in touch with me?", "may i have a word with a manager",
+    "i want to complain to the owner", "talk to a h.u.m.a.n", "ask a colleague to contact me", "let a human take over",
+    "someone please contact me", "hand this over to a human", "transfer my case to an agent", "I want a human response",
+    "I would like to be called back by a person", "who can i talk to about this?", "帮我接通人工", "我要跟你们领导谈",
+    "人工客服在哪里", "別再用機器人了", "找你们老板来",
     "Please escalate to a human",
     "Is anyone there I can talk to?",
     "能不能让人工来",
@@ -90,6 +96,10 @@ NONE: Final = (
     "call me when it ships", "don't call me", "how do I escalate", "give me staff discount", "find me a manager desk",
     "I need someone to sign for it", "I don't like the robot vacuum", "someone from the team told me to wait",
     "should someone contact me?", "安排送货上门", "能找个人代收吗", "不要机器人吸尘器",
+    "can somebody call me when the parcel arrives?", "someone please contact me when it ships", "经理椅有货吗",
+    "can someone ring me before they deliver", "transfer this coupon to an agent", "hand this over to my neighbour",
+    "may i have a word engraved on it", "let a human hair wig dry how", "can a member of your team install it?",
+    "put a human figure on the cake?", "who can sign for it?", "找老板椅", "别用机器人吸尘器洗地毯",
     "找个人帮我签收可以吗", "客服没有联系我", "we want a manager's chair", "call the person who delivers",
 )  # fmt: skip
 

@@ -31,6 +31,7 @@ OFFERS: Final = {
 }
 ACCEPTED: Final = (
     *("yes", "Yes please!", "please do", "ok", "OK.", "sure", "yeah sure", "that would be great", "yes, thanks"),
+    *("yesss", "uh yes", "by all means", "I'd appreciate that", "that would be wonderful"),
     *(
         "connect me please",
         "I'd like that",
