@@ -134,11 +134,17 @@ class FaqIndex:
         reading = self._readings[language]
         asked = self._with_leant_on(ranking, text, previous)
         hits = reading.read(asked, found.hits, vector)
-        if hits and not self._is_related(hits[0], alone=asked == text and not is_topic(text), vector=vector):
+        alone = asked == text and not (is_topic(text) and self._has_term_of(ranking, text))
+        if hits and not self._is_related(hits[0], alone=alone, vector=vector):
             hits = (msgspec.structs.replace(hits[0], related=False), *hits[1:])
         return Found(
             hits, tuple(reading.read(part, hits) for part, hits in zip(parts_of(text), found.parts, strict=False))
         )
+
+    def _has_term_of(self, ranking: Ranking, text: str) -> bool:
+        """Return whether any entry has a term of the text: a bare word that none has may be no word at all."""
+        weights = ranking.mended(self._terms_of.weights(text))
+        return bool(ranking.best_of(ranking.shares(weights), 1))
 
     def _is_related(self, hit: FaqHit, *, alone: bool, vector: NDArray[np.float32] | None) -> bool:
         """Return whether the best hit's entry is related to the question. `alone`: it can be understood by itself."""

@@ -17,6 +17,7 @@ Core = frozenset[str]
 _LIGHT_TEXT: Final = """
 a an the my your our their this that these those some any i we you it me us there please hi hello hey thanks
 do does did can could may might will would should is are am be to of for in on at have has get got want like need how
+something anything item product thing article
 """
 _LIGHT: Final = frozenset(_LIGHT_TEXT.split())
 # "How long" asks for something else than "how": the second word counts.

@@ -53,6 +53,7 @@ def test_an_entrys_own_question_is_answered_by_it(entry: FaqEntry) -> None:
         "Can I change my delivery address?",
         "hi, can you change the delivery address please",
         "How do I reset my password?",
+        "How long do I have to return an item?",
         "你们寄到挪威吗？",
         "能寄到瑞士吗",
     ],

@@ -1,8 +1,11 @@
 """A question off the shop's topic is not quoted an entry that happens to share words with it."""
 
 import math
+from collections.abc import Sequence
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from ops.evaluation.decision.corpora import corpora
 from shared.conversation.turn import Turn
@@ -65,6 +68,19 @@ def test_a_bare_topic_and_a_follow_up_are_not_compared_with_whole_questions() ->
         grounding=(),
     )
     assert INDEX.search("And to Norway?", k=2, previous=[before])[0].related
+
+
+@pytest.mark.parametrize(
+    ("word", "related"), [("shipping", True), ("shiping", True), ("kjhkjh", False), ("Danke", False)]
+)
+def test_a_bare_word_that_no_entry_has_is_compared_with_whole_questions(word: str, *, related: bool) -> None:
+    """By embeddings even a word that is none is near some entry."""
+    alike = np.full(4, 0.5, np.float32)
+
+    def embed(texts: Sequence[str], language: Language) -> NDArray[np.float32]:
+        return np.stack([alike] * len(texts))
+
+    assert FaqIndex(INDEX.entries, embed).search(word, k=2, vector=alike)[0].related is related
 
 
 def test_two_thirds_of_the_off_topic_questions_stay_below_the_least_relation() -> None:
