@@ -1,6 +1,7 @@
 """Limit each connection of the HTTP server. uvicorn's classes for HTTP and WebSocket connections are put onto a
 transport that bounds the time, bytes and number of connections (`shared.sockets.bounded`)."""
 
+import re
 from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any, Final, cast
@@ -23,6 +24,9 @@ from shared.telemetry import metrics
 from shared.wire.failed_ends import detail_of
 
 _FRAGMENTS: Final = 1_024  # per message
+# An upgrade to another protocol than WebSocket, as Java's HttpClient and `curl --http2` offer with a POST. The parser
+# would drop the request's body, so it gets the header under another name of the same length.
+_OFFER: Final = re.compile(rb"(?i)(?<=\n)upgrade(?=:)(?!:[ \t]*websocket)")
 _TOO_LARGE: Final = ProtocolError(
     "headers_too_large", f"a request's headers may have at most {HEAD_BYTES:,} bytes and {HEAD_LINES} lines"
 )
@@ -36,6 +40,7 @@ class BoundedHttp(HttpToolsProtocol):
         super().__init__(*args, **options)
         self._trusted = trusted
         self._mistake = _UNREADABLE
+        self._in_head = True
 
     @property
     def line(self) -> BoundedTransport:
@@ -43,6 +48,9 @@ class BoundedHttp(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self.line.head_bytes += len(data)
+        if self._in_head:
+            head, end, rest = data.partition(b"\r\n\r\n")
+            data = _OFFER.sub(b"ignored", head) + end + rest
         super().data_received(data)
         if self.line.head_bytes > HEAD_BYTES and not self.line.is_closing():
             self._refuse(_TOO_LARGE)
@@ -53,7 +61,7 @@ class BoundedHttp(HttpToolsProtocol):
             self._reject(_TOO_LARGE)
 
     def on_headers_complete(self) -> None:
-        self.line.head_bytes = 0
+        self.line.head_bytes, self._in_head = 0, False
         if sum(len(name) + len(value) for name, value in self.headers) + len(self.url) > HEAD_BYTES:
             self._reject(_TOO_LARGE)
         if self.line.is_proxied:
@@ -77,7 +85,7 @@ class BoundedHttp(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        self.line.head_bytes = 0
+        self.line.head_bytes, self._in_head = 0, True
         super().on_message_complete()
 
     def _reject(self, error: ProtocolError) -> None:

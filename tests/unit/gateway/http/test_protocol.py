@@ -70,8 +70,10 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b"ok"})
 
 
-def connect(sockets: OpenSockets, peer: str = CLIENT, *, head_s: float = 60, unread_s: float = 60) -> Wire:
-    config = uvicorn.Config(app, ws=BoundedSocket, lifespan="off", log_config=None)
+def connect(
+    sockets: OpenSockets, peer: str = CLIENT, *, head_s: float = 60, unread_s: float = 60, served: Any = app
+) -> Wire:
+    config = uvicorn.Config(served, ws=BoundedSocket, lifespan="off", log_config=None)
     config.load()
     bounds = Bounds(sockets=sockets, head_s=head_s, unread_s=unread_s)
     wire = Wire(peer)
@@ -211,3 +213,23 @@ async def test_requests_wait_outside_while_earlier_ones_are_not_answered() -> No
     for _ in range(20_000):
         await asyncio.sleep(0)
     assert bytes(wire.written).count(b"HTTP/1.1 200") == 1_000 or not wire.reads
+
+
+@pytest.mark.parametrize(
+    "offer", [b"Upgrade: h2c\r\nHTTP2-Settings: AAMAAABk", b"upgrade:TLS/1.2", b"UPGRADE: h2c, foo"]
+)
+async def test_a_body_is_read_although_another_protocol_is_offered(offer: bytes) -> None:
+    """Java's HttpClient offers HTTP/2 with its first request over plain HTTP; a body may contain the same words."""
+    body = b"x\r\nUpgrade: h2c\r\n"
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\n%s\r\nContent-Length: %d\r\n\r\n"
+    wire, told = connect(OpenSockets(), served=echo), head % (offer, len(body))
+    for part in (told + body, told, body):  # the second body comes by itself
+        await send(wire, part, 1)
+    assert bytes(wire.written).count(body) == 2
+
+
+async def echo(scope: Any, receive: Any, send: Any) -> None:
+    del scope
+    body = (await receive())["body"]
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
+    await send({"type": "http.response.body", "body": body})
