@@ -19,6 +19,7 @@ What = Literal["layer", "channels", "groups"]
 _STEPS: Final = 24
 _BLOCK: Final = 32
 _LEAST_MS: Final = 1e-6
+_RANKED_BY: Final = 2  # lessons by which layers are ranked: each layer takes a run of nearly the whole decoder
 
 
 class Size(Struct, frozen=True):
@@ -127,7 +128,7 @@ class Chooser:
     def divergence(self, size: Size) -> float:
         """Return the divergence of the decoder of this size."""
         self.report(f"{size.layers} layers, {size.groups} KV groups, {size.channels} channels")
-        return self._divergence(self.of_size(size))
+        return self.reference.divergence(predicted(smaller(self.checkpoint, self.of_size(size)), self.lessons))
 
     def steps(self, speed: Speed, target_ms: float) -> Iterator[Step]:
         """Yield removals until a decode step takes `target_ms` at most. Raises `SettingsError` if nothing that saves
@@ -156,15 +157,15 @@ class Chooser:
         if not self._order:
             whole = Kept.all_of(self.checkpoint.architecture)
             alone: dict[int, float] = {}
+            few = self.lessons[:_RANKED_BY]
+            reference = predicted(self.checkpoint, few)
             for layer in whole.layers:
                 self.report(f"without layer {layer} of {len(whole.layers)}")
                 rest = tuple(each for each in whole.layers if each != layer)
-                alone[layer] = self._divergence(Kept(rest, whole.groups, whole.channels)) if rest else np.inf
+                without = smaller(self.checkpoint, Kept(rest, whole.groups, whole.channels)) if rest else None
+                alone[layer] = reference.divergence(predicted(without, few)) if without is not None else np.inf
             self._order = sorted(alone, key=alone.__getitem__)
         return self._order
-
-    def _divergence(self, kept: Kept) -> float:
-        return self.reference.divergence(predicted(smaller(self.checkpoint, kept), self.lessons))
 
 
 def _removals(size: Size, whole: Size) -> Iterator[tuple[What, Size]]:
