@@ -47,7 +47,7 @@ async def serve(settings: Settings, stop: asyncio.Event, hangup: asyncio.Event |
             costs = CostModel(decode=PRIOR_DECODE, prefill=PRIOR_PREFILL)
             process = WorkerProcess(settings, None, upstream_model(settings), costs, hangup=hangup, draining=draining)
         else:
-            revisions = await choices(settings, f"replyline-worker-{os.getpid()}")
+            revisions = await choices(settings, "replyline-worker")
             with limited(LOAD_S):
                 loading = EngineThread(lambda: load_first(settings, revisions))
                 from workers.process import WorkerProcess  # half a second, while the engine is loaded

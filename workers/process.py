@@ -66,8 +66,9 @@ class WorkerProcess:
     ) -> None:
         """`candidate` is what `model` was loaded from; None for an upstream's."""
         self._settings, self._draining = settings, draining
-        self._worker_id = worker_name(settings.worker.instance_id, short_device(os.environ))
-        source = f"replyline-worker-{os.getpid()}"
+        worker = settings.worker
+        self._worker_id = worker_name(worker.instance_id, short_device(os.environ), lane=worker.lane)
+        source = f"replyline-{self._worker_id}"
         self._kafka = KafkaConnections(settings, source)
         of_edge = settings.redis_of_kv if settings.edge.centre else None  # there this process erases, too
         self._history = History(settings.redis, kv=of_edge, journal_of=settings.journal_of)

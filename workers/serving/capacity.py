@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import secrets
 import socket
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -23,7 +24,7 @@ from shared.wire.fields import MAX_ID_CHARS, Revision
 from shared.wire.lanes import CHAMPION, Lane
 from shared.wire.messages import Bucket
 from shared.wire.reports import Refusal, WorkerReport
-from shared.wire.topics import BROADCAST_PARTITION, TopicNames
+from shared.wire.topics import BROADCAST_PARTITION, TopicNames, in_lane
 from workers.schedule.costs import CostModel
 from workers.schedule.outlook import Outlook
 
@@ -34,27 +35,37 @@ _LEAST_S: Final = 0.025
 _PARTITIONS_S: Final = 0.2
 _LEAVE_S: Final = 1.0
 _HASH_CHARS: Final = 8
+_RANDOM_BYTES: Final = 4
 
 
-def worker_name(instance_id: str = "", device: str = "", *, pid: int | None = None) -> str:
-    """Return an id that no other running worker has: `w-INSTANCE` of a static member, else `w-PID-HOST`.
+def worker_name(instance_id: str = "", device: str = "", *, lane: Lane = CHAMPION) -> str:
+    """Return an id that no other running worker has: `w-INSTANCE` of a static member, else `w-PID.RANDOM-HOST`.
 
-    The host is part of it because processes in different containers have the same PID.
+    Kafka lets only one member of a lane's group have an instance id. Containers have the same PID, and the same host
+    name too if they share the host's network.
 
     Args:
-        device: the GPU or slice that the worker computes on: `w-PID.GPU1a2b3c4d-HOST`, if that is short enough.
-        pid: that of another process of this machine.
+        device: the GPU or slice that the worker computes on: `w-PID.RANDOM.GPU1a2b3c4d-HOST`, if that is short enough.
+        lane: the lane that it serves; part of a static member's id, except the champion's.
     """
-    process, host = str(pid or os.getpid()), socket.gethostname()
-    name = f"w-{instance_id or f'{process}-{host}'}"
-    if device and not instance_id:
-        named = f"w-{process}.{device.replace('-', '')}-{host}"
-        name = named if len(named) <= MAX_ID_CHARS else name
-    name = re.sub(r"[^A-Za-z0-9_.:-]", "-", name)
-    if len(name) <= MAX_ID_CHARS:
+    if instance_id:
+        return _fitted(f"w-{in_lane(instance_id, lane)}")
+    process, host = f"{worker_prefix(os.getpid())}{secrets.token_hex(_RANDOM_BYTES)}", socket.gethostname()
+    named = f"{process}.{device.replace('-', '')}-{host}"
+    return _fitted(named if device and len(named) <= MAX_ID_CHARS else f"{process}-{host}")
+
+
+def worker_prefix(pid: int) -> str:
+    """Return how the id of a process's worker begins, if it is no static member."""
+    return f"w-{pid}."
+
+
+def _fitted(name: str) -> str:
+    """Return a name as a valid identifier, with its hash if that changes it: names that differ stay different."""
+    valid = re.sub(r"[^A-Za-z0-9_.:-]", "-", name)
+    if valid == name and len(name) <= MAX_ID_CHARS:
         return name
-    # Pods of one pool differ in their last characters.
-    return f"{name[: MAX_ID_CHARS - _HASH_CHARS - 1]}-{sha256(name.encode()).hexdigest()[:_HASH_CHARS]}"
+    return f"{valid[: MAX_ID_CHARS - _HASH_CHARS - 1]}-{sha256(name.encode()).hexdigest()[:_HASH_CHARS]}"
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,21 +1,20 @@
 """Start and end workers on this machine, as many as are wanted of a pool."""
 
 import asyncio
-import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from signal import SIGTERM
+from socket import gethostname
 from typing import Final
 
 from ops.scaling.autoscale.evidence import Pool
 from ops.stack.processes import Child, free_port
 from shared.process.clock import monotonic_s
-from shared.process.gpu import short_device
 from shared.settings import PREFIX
 from shared.telemetry.logs import get_logger
 from shared.wire.reports import WorkerReport
-from workers.serving.capacity import worker_name
+from workers.serving.capacity import worker_prefix
 
 log = get_logger()
 
@@ -49,22 +48,23 @@ class LocalWorkers:
         """Start what is missing of the pool, or end what is too many, the least busy first. `reports` are of all live
         workers, also of those that this process has not started."""
         self._reap()
-        names = {_name(child): child for child in self._serving}
-        others = len(reports.keys() - names.keys() - {_name(child) for child in self._leaving})
+        own = [_report(child, reports) for child in (*self._serving, *self._leaving)]
+        others = len(reports) - sum(report is not None for report in own)
         missing = max(0, wanted - others) - len(self._serving)
         if missing > 0 and monotonic_s() >= self._not_before_s:
             for _ in range(missing):
                 self._serving.append(self.start())
                 log.info("worker_started", pid=self._serving[-1].process.pid)
-        for name in sorted(names, key=lambda name: _inflight(reports.get(name)))[: max(0, -missing)]:
-            self._serving.remove(names[name])
-            self._leaving.append(names[name])
-            names[name].signal(SIGTERM)
-            log.info("worker_leaves", worker=name, inflight=_inflight(reports.get(name)))
+        inflight = {child.process.pid: _inflight(_report(child, reports)) for child in self._serving}
+        for child in sorted(self._serving, key=lambda child: inflight[child.process.pid])[: max(0, -missing)]:
+            self._serving.remove(child)
+            self._leaving.append(child)
+            child.signal(SIGTERM)
+            log.info("worker_leaves", pid=child.process.pid, inflight=inflight[child.process.pid])
 
     def loading(self, reports: Mapping[str, WorkerReport]) -> int:
         """Return how many were started and do not report yet."""
-        return sum(_name(child) not in reports for child in self._serving)
+        return sum(_report(child, reports) is None for child in self._serving)
 
     async def close(self) -> None:
         """End all of them: each drains, at the same time."""
@@ -81,8 +81,10 @@ class LocalWorkers:
             log.warning("worker_ended", status=child.process.returncode, action=f"another in {_PAUSE_S:.0f} s")
 
 
-def _name(child: Child) -> str:
-    return worker_name(device=short_device(os.environ), pid=child.process.pid)
+def _report(child: Child, reports: Mapping[str, WorkerReport]) -> WorkerReport | None:
+    """Return the report of a process of this machine; None if it does not report yet."""
+    prefix, host = worker_prefix(child.process.pid), gethostname()
+    return next((report for name, report in reports.items() if name.startswith(prefix) and report.host == host), None)
 
 
 def _inflight(report: WorkerReport | None) -> int:

@@ -11,7 +11,7 @@ import pytest
 from msgspec import msgpack
 
 from shared.kafka import Outgoing
-from shared.wire.fields import MAX_ID_CHARS
+from shared.wire.fields import is_identifier
 from shared.wire.lanes import Lane
 from shared.wire.reports import WorkerReport
 from shared.wire.topics import TopicNames
@@ -156,23 +156,37 @@ async def test_a_worker_of_a_lane_tells_its_lane_and_the_partitions_of_its_lanes
 
 
 def test_a_workers_name_ends_with_its_host_and_says_its_device() -> None:
-    """A pod is found by its host's name: the device is not part of that."""
     process, host = os.getpid(), re.sub(r"[^A-Za-z0-9_.:-]", "-", socket.gethostname())
-    assert worker_name() == f"w-{process}-{host}"
-    assert worker_name(device="MIG-5e6f7a8b") == f"w-{process}.MIG5e6f7a8b-{host}"
+    assert re.fullmatch(rf"w-{process}\.[0-9a-f]{{8}}-{host}", worker_name())
+    assert re.fullmatch(rf"w-{process}\.[0-9a-f]{{8}}\.MIG5e6f7a8b-{host}", worker_name(device="MIG-5e6f7a8b"))
     assert worker_name("pod-0", "MIG-5e6f7a8b") == "w-pod-0"
 
 
-@pytest.mark.parametrize("length", [43, 55, 63])
-@pytest.mark.parametrize("device", ["", "GPU-1a2b3c4d"])
-def test_pods_with_long_names_have_ids_of_their_own(monkeypatch: pytest.MonkeyPatch, length: int, device: str) -> None:
-    """Pods of a pool differ in the last five characters. A pod whose name the chart made is found by its id."""
-    found = set()
-    for end in ("abcde", "bcdfg", "xz2v9"):
-        host = f"{'a' * (length - 6)}-{end}"
+_POD = "a" * 56
+
+
+@pytest.mark.parametrize(
+    "workers",
+    [
+        pytest.param([("node", {}), ("node", {})], id="containers on the host's network"),
+        pytest.param([("node", {"device": "GPU-1"}), ("node", {"device": "GPU-1"})], id="workers of one GPU"),
+        pytest.param([(f"{_POD}-abcde", {}), (f"{_POD}-bcdfg", {})], id="pods with long names"),
+        pytest.param([("a" * 99, {}), ("a" * 98, {})], id="machines with long names"),
+        pytest.param([("n", {"instance_id": "w"}), ("n", {"instance_id": "w", "lane": "canary"})], id="two lanes"),
+        pytest.param([("n", {"instance_id": "a/b"}), ("n", {"instance_id": "a-b"})], id="characters no id may have"),
+        pytest.param([("n", {"instance_id": _POD * 2}), ("n", {"instance_id": _POD * 3})], id="long instances"),
+    ],
+)
+def test_two_workers_never_share_an_id(monkeypatch: pytest.MonkeyPatch, workers: list[tuple[str, Any]]) -> None:
+    """Every container's process has the PID 1."""
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    names = set()
+    for host, of in workers:
         monkeypatch.setattr(socket, "gethostname", lambda host=host: host)
-        name = worker_name(device=device, pid=1)
-        assert len(name) <= MAX_ID_CHARS
-        assert length > 60 or name.endswith(host)
-        found.add(name)
-    assert len(found) == 3
+        names.add(worker_name(**of))
+    assert len(names) == len(workers)
+    assert all(is_identifier(name) for name in names)
+
+
+def test_a_static_worker_that_restarts_keeps_its_id() -> None:
+    assert worker_name("pod/0") == worker_name("pod/0")

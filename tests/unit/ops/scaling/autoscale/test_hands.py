@@ -6,6 +6,7 @@ import signal
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from socket import gethostname
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,7 +28,7 @@ from shared.wire.scaling import ScalingRecord
 from tests.support.builders.gateway import report
 from tests.support.certificates import Authority
 from tests.support.servers.called_server import Call, CalledServer, Reply
-from workers.serving.capacity import worker_name
+from workers.serving.capacity import worker_prefix
 
 _PIDS = count(1_000_000)
 
@@ -48,7 +49,7 @@ class FakeChild:
 
     @property
     def name(self) -> str:
-        return worker_name(pid=self.process.pid)
+        return f"{worker_prefix(self.process.pid)}0a1b2c3d-{gethostname()}"
 
 
 @dataclass
@@ -65,7 +66,10 @@ class Machine:
 
     def live(self, *running: int) -> dict[str, WorkerReport]:
         """Return reports of the first children, with these numbers of requests."""
-        return {child.name: report(child.name, running=n) for child, n in zip(self.children, running, strict=False)}
+        return {
+            child.name: report(child.name, running=n, host=gethostname())
+            for child, n in zip(self.children, running, strict=False)
+        }
 
     @property
     def leaving(self) -> list[int]:
@@ -79,6 +83,13 @@ async def test_what_is_missing_is_started_once_and_others_workers_count() -> Non
     await machine.local.size(3, others)
     assert len(machine.children) == 2
     assert machine.local.loading(others | machine.live(0)) == 1
+
+
+async def test_a_process_of_another_host_with_a_childs_pid_is_no_child() -> None:
+    machine = Machine()
+    await machine.local.size(1, {})
+    name = f"{worker_prefix(machine.children[0].process.pid)}0a1b2c3d-far"
+    assert machine.local.loading({name: report(name, host="far")}) == 1
 
 
 async def test_the_least_busy_end_first_and_each_drains() -> None:
