@@ -53,7 +53,8 @@ class ScalingRecord(PricedMessage, frozen=True, tag="chat.scaling"):
 
     `asked` is the machine time that a second asked, the mean of the last minute; None while no gateway says.
     `expected` is what the forecast takes it to be when a worker that starts now serves, and `carries` what one worker
-    is simulated to take. `trust` is the share of that which workers were measured to take. `most` bounds `wanted`."""
+    is simulated to take. `trust` is the share of that which workers were measured to take. `most` bounds `wanted`.
+    `variants` is the order in which the lane's pools are filled, as this autoscaler was given it."""
 
     pool: Identifier
     unix_ms: Count
@@ -66,3 +67,4 @@ class ScalingRecord(PricedMessage, frozen=True, tag="chat.scaling"):
     carries: Amount = 0.0
     trust: Amount = 1.0
     most: Count = 0
+    variants: tuple[Identifier, ...] = ()

@@ -7,7 +7,7 @@ the others read along. A new leader takes over what was wanted, and the forecast
 import asyncio
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import msgspec
@@ -21,6 +21,7 @@ from ops.scaling.autoscale.expectation import Expectation
 from ops.scaling.autoscale.hands import Hands
 from ops.scaling.autoscale.policy import DemandScaler, Past, Sizing
 from ops.scaling.autoscale.scaler import Seen, Wanted
+from ops.scaling.autoscale.variants import Variants
 from shared.errors import BrokerUnavailable, ProtocolError, SettingsError
 from shared.kafka import Outgoing, PartitionReader, Producer, group_lag, scan
 from shared.process.clock import monotonic_s, wire_unix_ms
@@ -108,8 +109,8 @@ class Autoscaler:
         await read_reports(self.reports, hear)
 
     def _hear_decision(self, record: ScalingRecord) -> None:
-        if self.evidence.variants is not None:
-            self.evidence.variants.hear(record, wire_unix_ms())
+        if self._variants is not None:
+            self._variants.hear(record, wire_unix_ms())
 
     async def _watch_lag(self) -> None:
         """Read the lag every few seconds; keep the last one while Kafka does not answer."""
@@ -199,7 +200,7 @@ class Autoscaler:
         """Bound the size by the partitions that are left by cheaper pools: they may have become more."""
         pool, topics = self.evidence.pool, self.kafka.topics
         partitions = [await self.producer.num_partitions(topics.requests(bucket, pool.lane)) for bucket in pool.buckets]
-        left = max(partitions) - (self.evidence.variants.workers_before if self.evidence.variants else 0)
+        left = max(partitions) - (self._variants.workers_before(wire_unix_ms()) if self._variants else 0)
         scaler.sizing = msgspec.structs.replace(scaler.sizing, most=min(self.sizing.most, max(left, 0)))
 
     async def _decide(self, scaler: DemandScaler) -> None:
@@ -211,6 +212,8 @@ class Autoscaler:
             return  # nothing is known yet, and nothing was wanted before
         before, trust, pool = scaler.past.wanted, scaler.trust.factor, self.evidence.pool.name
         wanted = scaler.decide(seen)
+        if self._variants is not None and (contradiction := self._variants.contradiction(now)):
+            wanted = replace(wanted, reason=f"{wanted.reason}; {contradiction}")
         if scaler.trust.factor != trust:
             log.info("trust", pool=pool, factor=round(scaler.trust.factor, 3), futile=scaler.trust.futile)
         changed = wanted.workers != before
@@ -226,6 +229,10 @@ class Autoscaler:
         if changed or minute:
             await self._write(scaler, seen, wanted, changed=changed)
         await self.hands.size(wanted.workers, live)
+
+    @property
+    def _variants(self) -> Variants | None:
+        return self.evidence.variants
 
     @property
     def _horizon_ms(self) -> float:
@@ -255,6 +262,7 @@ class Autoscaler:
             carries=scaler.sizing.carries,
             trust=scaler.trust.factor,
             most=scaler.sizing.most,
+            variants=() if self._variants is None else self._variants.named,
             service_ms=self.evidence.service_ms,
         )
         topic, value = self.kafka.topics.scaling, msgpack_encode(record)

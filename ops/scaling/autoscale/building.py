@@ -35,7 +35,7 @@ def build(settings: Settings, options: RunOptions) -> Autoscaler:
     calendar = Calendar() if options.calendar is None else Calendar.read(options.calendar)
     group = f"{_CLIENT}-{pool.name}{'-dry' if options.dry_run else ''}"
     partitions = [BROADCAST_PARTITION]
-    variants = _variants(options)
+    variants = None if options.variants is None else Variants(pool.name, tuple(options.variants.split(",")))
     return Autoscaler(
         kafka=kafka,
         evidence=Evidence(pool, variants),
@@ -57,16 +57,9 @@ def build(settings: Settings, options: RunOptions) -> Autoscaler:
         demand=PartitionReader(kafka, client_id=_CLIENT, topic=topics.demand, partitions=partitions, unhurried=True),
         reports=PartitionReader(kafka, client_id=_CLIENT, topic=topics.workers, partitions=partitions, unhurried=True),
         decisions=PartitionReader(kafka, client_id=_CLIENT, topic=topics.scaling, partitions=partitions, unhurried=True)
-        if variants is not None and variants.cheaper
+        if variants is not None
         else None,
     )
-
-
-def _variants(options: RunOptions) -> Variants | None:
-    if options.variants is None:
-        return None
-    names = options.variants.split(",")
-    return Variants(tuple(names[: names.index(options.pool)]))
 
 
 def measure_of(settings: Settings, options: RunOptions) -> Measure:

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass, field
 
+import msgspec
 import pytest
 
 from ops.scaling.autoscale.evidence import Evidence, Pool
@@ -29,7 +30,7 @@ def record(pool: str, at_ms: float, *, wanted: int, found: int | None = None, as
 
 
 def rest(*records: ScalingRecord, at_ms: float = 0.0, pool: str = "large") -> float | None:
-    variants = Variants(NAMES[: NAMES.index(pool)])
+    variants = Variants(pool, NAMES)
     for each in records:
         variants.hear(each, each.unix_ms)
     return variants.rest(at_ms)
@@ -55,7 +56,7 @@ def test_the_third_pool_is_for_what_both_cannot_carry() -> None:
 )
 def test_silence_of_a_cheaper_pool_is_not_zero(known: tuple[ScalingRecord, ...]) -> None:
     assert rest(*known) is None
-    evidence = Evidence(Pool(name="large"), Variants(("small",)))
+    evidence = Evidence(Pool(name="large"), Variants("large", NAMES))
     for at_ms in (0.0, MINUTE):
         counts = {"champion": {"short": BucketDemand(10, 77.0 * at_ms)}}
         written = DemandReport(gateway_id="g", unix_ms=int(at_ms), since_unix_ms=0, asked=counts)
@@ -83,10 +84,10 @@ def test_machines_that_do_not_come_for_five_minutes_are_not_counted() -> None:
 
 
 def test_cheaper_pools_have_their_partitions() -> None:
-    variants = Variants(("small", "large"))
+    variants = Variants("huge", NAMES)
     for pool in ("small", "large", "huge"):
         variants.hear(record(pool, 0, wanted=1, asked=1.0), 0.0)
-    assert variants.workers_before == MOST["small"] + MOST["large"]
+    assert variants.workers_before(0.0) == MOST["small"] + MOST["large"]
 
 
 @pytest.mark.parametrize(("pool", "asked", "lag", "served"), [("small", 1.0, 7, 0.5), ("large", 0.0, 0, 0.125)])
@@ -94,7 +95,7 @@ def test_a_variant_prices_by_its_own_workers_and_shares_no_demand(
     pool: str, asked: float, lag: int, served: float
 ) -> None:
     """Two small and two large workers answer, and the small ones would be enough for all of it."""
-    evidence = Evidence(Pool(name=pool), Variants(NAMES[: NAMES.index(pool)]))
+    evidence = Evidence(Pool(name=pool), Variants(pool, NAMES))
     workers = [report(f"{name}-{one}", pool=name, service_ms=100 * COST[name]) for name in NAMES[:2] for one in (0, 1)]
     for worker in workers:
         evidence.hear_worker(worker.worker_id, worker, 0.0)
@@ -118,9 +119,11 @@ class Fleet:
     available: dict[str, int] = field(default_factory=lambda: dict(MOST))
     found: dict[str, int] = field(default_factory=lambda: dict.fromkeys(NAMES, 0))
     minute: int = 0
+    told: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """The orders of autoscalers that were told another one."""
 
     def __post_init__(self) -> None:
-        self.variants = {name: Variants(NAMES[:number]) for number, name in enumerate(NAMES)}
+        self.variants = {name: Variants(name, self.told.get(name, NAMES)) for name in NAMES}
         self.scalers = {
             name: DemandScaler(Sizing(carries=CARRIES, least=0, most=MOST[name], backlog=0), curve) for name in NAMES
         }
@@ -137,6 +140,7 @@ class Fleet:
                 found = self.found[name]
                 wanted[name] = self.scalers[name].decide(Seen(now_unix_ms=now, asked=asked, found=found)).workers
                 written = record(name, now, wanted=wanted[name], found=found, asked=asked)
+                written = msgspec.structs.replace(written, variants=self.variants[name].named)
                 for each in self.variants.values():
                     each.hear(written, now)
             self.found = {name: min(wanted[name], self.available[name]) for name in NAMES}
@@ -166,3 +170,33 @@ def test_the_dear_pool_steps_in_where_cheap_machines_cannot_be_had() -> None:
     assert wanted["large"] >= 1
     fleet.available = dict(MOST)
     assert fleet.run(12 * 60, 2.0)["large"] == 0
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        pytest.param({"large": ("large", "small", "huge")}, id="two pools first"),
+        pytest.param({"small": ("small", "large"), "large": ("large", "small")}, id="both leave one out"),
+        pytest.param({name: (name, *(other for other in NAMES if other != name)) for name in NAMES}, id="each first"),
+    ],
+)
+def test_pools_told_different_orders_go_by_one_of_them(told: dict[str, tuple[str, ...]]) -> None:
+    """One pool is sized for all of it, and each record says which orders differ."""
+    fleet = Fleet(told=told)
+    for pool in fleet.variants.values():
+        assert pool.contradiction(0.0) == ""
+    wanted = fleet.run(200, 0.4)
+    assert sum(size > 0 for size in wanted.values()) == 1
+    now = fleet.minute * MINUTE
+    assert len({pool.order(now) for pool in fleet.variants.values()}) == 1
+    said = [pool.contradiction(now) for pool in fleet.variants.values()]
+    assert any(said)
+    assert all(text.endswith("is used") for text in said if text)
+
+
+def test_an_order_that_nobody_writes_any_more_is_forgotten() -> None:
+    variants = Variants("large", ("small", "large"))
+    swapped = msgspec.structs.replace(record("small", 0, wanted=1, asked=1.0), variants=("large", "small"))
+    variants.hear(swapped, 0.0)
+    assert variants.order(3 * MINUTE) == ("large", "small")
+    assert variants.order(3 * MINUTE + 1) == ("small", "large")
