@@ -45,11 +45,10 @@ class Pool(Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True)
 class _Gateway:
-    """A gateway by its counts, since it was heard or began."""
+    """A gateway process by its counts, from its first report or its start on."""
 
-    since_unix_ms: int
     asked: dict[Bucket, BucketDemand]
-    heard_unix_ms: float
+    received_unix_ms: float
     counts: Counts
 
 
@@ -59,14 +58,14 @@ class Evidence:
 
     pool: Pool
     variants: Variants | None = None
-    """The cheaper pools of the lane; None where pools share its demand by their workers."""
+    """The pools of the lane by price; None where pools share its demand by their workers."""
     service_ms: dict[Bucket, float] = field(default_factory=dict)
     """The machine time of one request, the last that workers reported."""
     cold_starts_ms: deque[float] = field(default_factory=lambda: deque(maxlen=_COLD_STARTS))
     """The last times from a growth to a new worker's first report."""
     listens_unix_ms: float | None = None
     """Since when the workers' reports are read; None before."""
-    _gateways: dict[str, _Gateway] = field(default_factory=dict)
+    _gateways: dict[tuple[str, int], _Gateway] = field(default_factory=dict)  # by id and the start of its counts
     _workers: dict[str, tuple[WorkerReport, float]] = field(default_factory=dict)
     _others: dict[str, float] = field(default_factory=dict)  # workers of other pools that share the demand: last heard
     _awaited: deque[float] = field(default_factory=deque)
@@ -74,19 +73,25 @@ class Evidence:
     # --- what is reported
 
     def hear_gateway(self, gateway_id: str, report: DemandReport | None, now: float) -> None:
-        """Take in a gateway's counts; None: it ends."""
+        """Take in a gateway's counts; None: it ends. One that starts again counts from zero."""
+        ended = [
+            key
+            for key, known in self._gateways.items()
+            if key[0] == gateway_id and (report is None or known.counts.samples[-1].unix_ms <= report.since_unix_ms)
+        ]
+        for key in ended:  # not one that reports at the same time: two gateways may have one id by mistake
+            del self._gateways[key]
         if report is None:
-            self._gateways.pop(gateway_id, None)
             return
         asked = {
             bucket: each for bucket, each in report.asked.get(self.pool.lane, {}).items() if bucket in self.pool.buckets
         }
-        known = self._gateways.get(gateway_id)
-        if known is None or known.since_unix_ms != report.since_unix_ms:
-            born = known is not None or report.unix_ms - report.since_unix_ms <= MINUTE_MS
+        known = self._gateways.get((gateway_id, report.since_unix_ms))
+        if known is None:
+            born = bool(ended) or report.unix_ms - report.since_unix_ms <= MINUTE_MS
             first = Sample(float(report.since_unix_ms if born else report.unix_ms))
-            known = _Gateway(report.since_unix_ms, {} if born else asked, now, Counts(deque([first]), born))
-            self._gateways[gateway_id] = known
+            known = _Gateway({} if born else asked, now, Counts(deque([first]), born))
+            self._gateways[gateway_id, report.since_unix_ms] = known
         _, work_ms, requests, judged, in_time = known.counts.samples[-1]
         for bucket, each in asked.items():
             last = known.asked.get(bucket, BucketDemand())
@@ -94,7 +99,7 @@ class Evidence:
             requests += each.requests - last.requests
             judged += each.judged - last.judged
             in_time += each.in_time - last.in_time
-        known.asked, known.heard_unix_ms = asked, now
+        known.asked, known.received_unix_ms = asked, now
         known.counts.add(Sample(float(report.unix_ms), work_ms, requests, judged, in_time))
 
     def hear_worker(self, worker_id: str, report: WorkerReport | None, now: float) -> None:
@@ -130,15 +135,15 @@ class Evidence:
 
     def seen(self, now: float, *, expected: float | None, lag: int, loading: int | None = None) -> Seen:
         """Return what is seen at a moment. `loading`: None if it is not known what was started."""
-        for silent in [name for name, each in self._gateways.items() if now - each.heard_unix_ms > _GONE_MS]:
+        for silent in [name for name, each in self._gateways.items() if now - each.received_unix_ms > _GONE_MS]:
             del self._gateways[silent]
-        for silent in [name for name, (_, heard) in self._workers.items() if now - heard > _GONE_MS]:
-            del self._workers[silent]
+        for name in [name for name, (_, heard) in self._workers.items() if now - heard > _GONE_MS]:
+            del self._workers[name]
         self._others = {name: heard for name, heard in self._others.items() if now - heard <= _WORKER_SILENT_MS}
         self._expire_awaited(now)
         live = self.workers(now)
         self._price(live)
-        fresh = [each.counts for each in self._gateways.values() if now - each.heard_unix_ms <= _DEMAND_SILENT_MS]
+        fresh = [each.counts for each in self._gateways.values() if now - each.received_unix_ms <= _DEMAND_SILENT_MS]
         known = [each for each in fresh if each.whole or each.samples[-1][0] - each.samples[0][0] >= _LEAST_MS]
         minute, share = [each.rates(MINUTE_MS) for each in known], self._share_of_demand(len(live))
         lane = asked_work(known) if known else None  # of all pools, in this pool's machine time

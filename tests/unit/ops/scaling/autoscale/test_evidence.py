@@ -100,6 +100,18 @@ def test_a_restart_counts_from_zero_and_an_end_at_once() -> None:
     assert seen(evidence, 62).whole
 
 
+@pytest.mark.parametrize("started_s", [-7_200, 30], ids=["before the other", "after it"])
+def test_two_gateways_with_one_id_both_count(started_s: int) -> None:
+    """The id is made of the reply partition, which two gateways may have by mistake."""
+    evidence = Evidence(Pool())
+    for at in range(max(started_s, 0), 151):
+        hear(evidence, (at, asked(at, 7_000 + at * 10, (7_000 + at * 10) * 50.0)))
+        number = (at - started_s) * 10
+        hear(evidence, (at, asked(at, number, number * 50.0, since_s=started_s)))
+    assert seen(evidence, 150).asked == pytest.approx(1.0)
+    assert seen(evidence, 150).whole
+
+
 def test_a_silent_gateway_makes_what_is_asked_the_least_and_is_forgotten_in_a_minute() -> None:
     evidence = Evidence(Pool())
     hear(evidence, *steady(until_s=60), *steady("g1", until_s=130))
