@@ -2,6 +2,8 @@
 
 Several may run for a pool. The leader is the member of the pool's group that has the one partition of `chat.demand`;
 the others read along. A new leader takes over what was wanted, and the forecast's history, from `chat.scaling`.
+Ages and waits are measured by the process's own time, which setting a clock never moves; records and the calendar have
+the wall clock's.
 """
 
 import asyncio
@@ -24,7 +26,7 @@ from ops.scaling.autoscale.scaler import Seen, Wanted
 from ops.scaling.autoscale.variants import Variants
 from shared.errors import BrokerUnavailable, ProtocolError, SettingsError
 from shared.kafka import Outgoing, PartitionReader, Producer, group_lag, scan
-from shared.process.clock import monotonic_s, wire_unix_ms
+from shared.process.clock import correction_ms, monotonic_s, now_unix_ms, observe_wall_clock, wire_unix_ms
 from shared.process.tasks import Tasks
 from shared.records.log_readers import read_demand, read_reports, read_scaling
 from shared.settings.kafka import KafkaSettings
@@ -95,13 +97,13 @@ class Autoscaler:
 
     async def _read_demand(self) -> None:
         def hear(gateway_id: str, report: DemandReport | None) -> None:
-            self.evidence.hear_gateway(gateway_id, report, wire_unix_ms())
+            self.evidence.hear_gateway(gateway_id, report, now_unix_ms())
 
         await read_demand(self.demand, hear)
 
     async def _read_reports(self) -> None:
         def hear(worker_id: str, report: WorkerReport | None) -> None:
-            now = wire_unix_ms()
+            now = now_unix_ms()
             if self.evidence.listens_unix_ms is None:
                 self.evidence.listens_unix_ms = now
             self.evidence.hear_worker(worker_id, report, now)
@@ -110,7 +112,7 @@ class Autoscaler:
 
     def _hear_decision(self, record: ScalingRecord) -> None:
         if self._variants is not None:
-            self._variants.hear(record, wire_unix_ms())
+            self._variants.hear(record, now_unix_ms())
 
     async def _watch_lag(self) -> None:
         """Read the lag every few seconds; keep the last one while Kafka does not answer."""
@@ -118,7 +120,7 @@ class Autoscaler:
         topics = [self.kafka.topics.requests(bucket, pool.lane) for bucket in pool.buckets]
         while True:
             if self.reports.next_offset(BROADCAST_PARTITION) is not None and self.evidence.listens_unix_ms is None:
-                self.evidence.listens_unix_ms = wire_unix_ms()
+                self.evidence.listens_unix_ms = now_unix_ms()
             try:
                 lag = await group_lag(self.kafka, in_lane(self.kafka.workers_group, pool.lane), topics)
                 self._lag = sum(lag.values())
@@ -135,6 +137,7 @@ class Autoscaler:
     async def _turn(self) -> None:
         """Stay in the group, and decide once a second if this member leads. Decide nothing during a rebalance."""
         leads = await self.leadership.leads()
+        observe_wall_clock()
         if leads is False:
             self._scaler = None
             _show_nothing()
@@ -159,14 +162,14 @@ class Autoscaler:
         if records:
             self.evidence.service_ms = {**records[-1].service_ms, **self.evidence.service_ms}
         await asyncio.to_thread(self.expectation.replay, records, self._horizon_ms)
-        past = Past.of(records)
+        past = Past.of(records, ahead_ms=correction_ms())
         log.info("leads", pool=pool.name, records=len(records), wanted=past.wanted)
         return await self._size(past)
 
     def _has_changed(self) -> bool:
         """Return whether the workers or customers differ from those of the last simulation. The first laws that workers
         report are simulated immediately, later ones after a while."""
-        basis, first = self.evidence.basis(wire_unix_ms()), self._basis.law is None
+        basis, first = self.evidence.basis(now_unix_ms()), self._basis.law is None
         due = first or monotonic_s() - self._measured_s >= _MEASURE_INTERVAL_S
         return due and basis.law is not None and basis.differs(self._basis)
 
@@ -183,7 +186,7 @@ class Autoscaler:
         return scaler
 
     async def _measure(self) -> Capacity:
-        self._basis, self._measured_s = self.evidence.basis(wire_unix_ms()), monotonic_s()
+        self._basis, self._measured_s = self.evidence.basis(now_unix_ms()), monotonic_s()
         try:
             capacity = await asyncio.to_thread(self.measure, self._basis)
         except SettingsError as error:  # by the law that workers report no load keeps the goal
@@ -200,11 +203,11 @@ class Autoscaler:
         """Bound the size by the partitions that are left by cheaper pools: they may have become more."""
         pool, topics = self.evidence.pool, self.kafka.topics
         partitions = [await self.producer.num_partitions(topics.requests(bucket, pool.lane)) for bucket in pool.buckets]
-        left = max(partitions) - (self._variants.workers_before(wire_unix_ms()) if self._variants else 0)
+        left = max(partitions) - (self._variants.workers_before(now_unix_ms()) if self._variants else 0)
         scaler.sizing = msgspec.structs.replace(scaler.sizing, most=min(self.sizing.most, max(left, 0)))
 
     async def _decide(self, scaler: DemandScaler) -> None:
-        now = wire_unix_ms()
+        now = now_unix_ms()
         live = self.evidence.workers(now)
         expected, lag = self.expectation.expected, self._lag
         seen = self.evidence.seen(now, expected=expected, lag=lag, loading=self.hands.loading(live))
@@ -220,7 +223,7 @@ class Autoscaler:
         if changed:
             self.evidence.change(before if before is not None else wanted.workers, wanted.workers, now)
             log.info("wanted", pool=pool, workers=wanted.workers, before=before, reason=wanted.reason)
-        minute = self.expectation.end_minute(now, seen.asked, self._horizon_ms)
+        minute = self.expectation.end_minute(wire_unix_ms(), seen.asked, self._horizon_ms)
         if minute:
             await self._bound(scaler)
         if self.dry:
@@ -252,7 +255,7 @@ class Autoscaler:
         pool = self.evidence.pool.name
         record = ScalingRecord(
             pool=pool,
-            unix_ms=int(seen.now_unix_ms),
+            unix_ms=int(wire_unix_ms()),
             kind="change" if changed else "minute",
             wanted=wanted.workers,
             found=seen.found or 0,

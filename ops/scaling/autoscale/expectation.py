@@ -17,6 +17,7 @@ MINUTE_MS: Final = 60_000
 _QUANTILE: Final = 0.9
 FORECAST_FROM_MS: Final = 300_000.0
 _LONGEST_GAP: Final = 7 * 24 * 60
+_SET_BACK: Final = 2  # minutes; a minute longer ago is the present of a clock that was set back
 
 
 @dataclass(slots=True)
@@ -51,7 +52,7 @@ class Expectation:
         """Observe a minute, and before it as unknown what was not recorded between."""
         minute = int(now_unix_ms // MINUTE_MS)
         if self.minute is not None:
-            if minute <= self.minute:
+            if 0 <= self.minute - minute <= _SET_BACK:
                 return False
             for _ in range(min(minute - self.minute - 1, _LONGEST_GAP)):
                 self.forecast.observe(math.nan)

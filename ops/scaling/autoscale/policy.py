@@ -71,14 +71,15 @@ class Past:
     loads: list[tuple[float, float]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, records: Iterable[ScalingRecord]) -> "Past":
-        """Return what a pool's records say, oldest first."""
+    def of(cls, records: Iterable[ScalingRecord], *, ahead_ms: float = 0.0) -> "Past":
+        """Return what a pool's records say, oldest first; their clock is `ahead_ms` ahead of the scaler's."""
         past = cls()
         for record in records:
-            past.change(record.wanted, record.unix_ms)
+            unix_ms = record.unix_ms - ahead_ms
+            past.change(record.wanted, unix_ms)
             past.trust = record.trust or past.trust
             if record.asked is not None:
-                past.loads.append((record.unix_ms, record.asked))
+                past.loads.append((unix_ms, record.asked))
         return past
 
     def change(self, wanted: int, now_unix_ms: float) -> None:

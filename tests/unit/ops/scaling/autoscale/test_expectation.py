@@ -74,3 +74,14 @@ def test_nothing_is_expected_before_anything_is_known_but_for_the_calendar() -> 
     known = Expectation(Twice(), Calendar([Promotion(name="sale", begins=begins, ends=ends, work=12.5)]))
     known.end_minute(9 * MINUTE_MS, None, 2 * MINUTE_MS)
     assert known.expected == 12.5
+
+
+@pytest.mark.parametrize("set_back", [60, 24 * 60])
+def test_minutes_go_on_after_a_clock_was_set_back(set_back: int) -> None:
+    expectation = Expectation(Twice(), Calendar())
+    for minute in (10_000, 10_001):
+        assert expectation.end_minute(minute * MINUTE_MS, 1.0, 0.0)
+    set_to = 10_002 - set_back
+    assert expectation.end_minute(set_to * MINUTE_MS, 1.0, 0.0)
+    assert not expectation.end_minute(set_to * MINUTE_MS + 1.0, 1.0, 0.0)
+    assert expectation.end_minute((set_to + 1) * MINUTE_MS, 1.0, 0.0)

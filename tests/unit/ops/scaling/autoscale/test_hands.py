@@ -18,11 +18,16 @@ from ops.scaling.autoscale.basis import Basis
 from ops.scaling.autoscale.capacity import Capacity
 from ops.scaling.autoscale.deletion_costs import DeletionCosts, ranked
 from ops.scaling.autoscale.evidence import Evidence, Pool
+from ops.scaling.autoscale.expectation import Expectation
 from ops.scaling.autoscale.local_workers import LocalWorkers
 from ops.scaling.autoscale.policy import Past, Sizing
+from ops.scaling.forecast.calendar import Calendar
+from ops.scaling.forecast.demand_forecast import DemandForecast
 from shared.errors import SettingsError
+from shared.kafka import Outgoing
+from shared.process.clock import CLOCKS, Clocks, now_unix_ms
 from shared.settings.kafka import KafkaSettings
-from shared.wire.codec import msgpack_encode
+from shared.wire.codec import decode_scaling, msgpack_encode
 from shared.wire.reports import WorkerReport
 from shared.wire.scaling import ScalingRecord
 from tests.support.builders.gateway import report
@@ -150,6 +155,56 @@ async def test_the_leader_that_ends_leaves_its_group_before_its_workers_drain() 
     stop.set()
     await Idle(**unused, **parts, cold_start_ms=0.0, dry=True).run(stop)
     assert order == ["leadership", "hands", "demand", "reports", "producer"]
+
+
+@pytest.mark.parametrize("jump_s", [86_400.0, -86_400.0])
+async def test_a_wall_clock_that_jumps_hides_no_worker_and_dates_the_records(
+    monkeypatch: pytest.MonkeyPatch, jump_s: float
+) -> None:
+    """Records have the new time; which workers are there is judged by the process's own time."""
+    wall_s, steady_s, written, sized = [1.7e9], [50.0], list[ScalingRecord](), list[int]()
+    clocks = Clocks(lambda: steady_s[0], lambda: wall_s[0])
+
+    class Stub(SimpleNamespace):
+        async def leads(self) -> bool:
+            return True
+
+        async def num_partitions(self, _: str) -> int:
+            return 24
+
+        async def publish(self, record: Outgoing) -> None:
+            written.append(decode_scaling(record.value or b""))
+
+        async def size(self, _: int, live: dict[str, WorkerReport]) -> None:
+            sized.append(len(live))
+
+    unused: Any = dict.fromkeys(("demand", "reports"))
+    stub: Any = Stub(loading=lambda _: None)
+    autoscaler = Autoscaler(
+        **unused,
+        kafka=KafkaSettings(),
+        evidence=Evidence(Pool(), service_ms={"short": 50.0}),
+        expectation=Expectation(DemandForecast(), Calendar()),
+        sizing=Sizing(carries=0.5, most=24),
+        measure=lambda _: Capacity.given(0.5, 0.96),
+        hands=stub,
+        leadership=stub,
+        producer=stub,
+        cold_start_ms=0.0,
+        dry=False,
+    )
+    token = CLOCKS.set(clocks)
+    try:
+        autoscaler._scaler = await autoscaler._size(Past(wanted=1))
+        for second in range(240):
+            wall_s[0], steady_s[0] = wall_s[0] + 1 + (jump_s if second == 120 else 0), steady_s[0] + 1
+            autoscaler.evidence.hear_worker("w", report("w"), now_unix_ms())
+            await autoscaler._turn()
+    finally:
+        CLOCKS.reset(token)
+    assert set(sized) == {1}
+    assert len(written) >= 4, "one a minute"
+    assert abs(written[-1].unix_ms - wall_s[0] * 1_000) < 120_000
 
 
 async def test_workers_too_slow_for_the_goal_are_still_sized() -> None:
