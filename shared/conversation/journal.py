@@ -24,6 +24,8 @@ _BYTES: Final = f"{_LIST}:bytes"
 JOURNAL_KEYS: Final = (_LIST, _BYTES, f"{_LIST}:sequence")
 MAX_JOURNAL_BYTES: Final = 64 << 20
 """A journal of so many bytes takes no more turns. It takes erasures until it has twice as many."""
+CLOCK_HEADER: Final = "replyline-clock"
+"""When an edge sent what its journal has, in Unix milliseconds by its own clock."""
 _PLACE: Final = f"{_LIST}:erasures"
 _MAX_ENTRIES: Final = 50
 
@@ -88,6 +90,16 @@ class Journalled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     erased: Count | None = None
     epoch: str = ""
     sequence: Count = 0
+
+    def at_centre(self, ahead_ms: int, now_unix_ms: int) -> "Journalled":
+        """Return the entry with its turn's time by the centre's clock, which the edge's is `ahead_ms` ahead of. A turn
+        of the future would be in no prompt, so a later time is now."""
+        if self.turn is None:
+            return self
+        asked_unix_ms = min(max(self.turn.asked_unix_ms - ahead_ms, 0), now_unix_ms)
+        if asked_unix_ms == self.turn.asked_unix_ms:
+            return self
+        return msgspec.structs.replace(self, turn=msgspec.structs.replace(self.turn, asked_unix_ms=asked_unix_ms))
 
 
 class EntryWriter:

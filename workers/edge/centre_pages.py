@@ -10,8 +10,9 @@ import httpx2
 import msgspec
 
 from shared.conversation.erasure_log import Missed
+from shared.conversation.journal import CLOCK_HEADER
 from shared.errors import ReplylineError
-from shared.process.clock import monotonic_s
+from shared.process.clock import monotonic_s, wire_unix_ms
 from shared.settings.credential_files import read_password
 from shared.settings.edge import EdgeSettings
 
@@ -107,7 +108,8 @@ class CentrePages:
     async def add(self, entries: bytes, limit_s: float) -> None:
         """Send what the journal has. Raises `JournalRefused` if it can never be stored."""
         timeout = httpx2.Timeout(limit_s, connect=_SILENCE_S)
-        await self._call("POST", "/history", content=entries, timeout=timeout)
+        headers = {CLOCK_HEADER: str(int(wire_unix_ms()))}
+        await self._call("POST", "/history", content=entries, timeout=timeout, headers=headers)
 
     async def _call(self, method: str, path: str, *, headers: dict[str, str] | None = None, **more: Any) -> Any:
         assert self._settings.token_file is not None, "an edge has a token"

@@ -17,9 +17,10 @@ from gateway.http.requests import HttpRequests
 from gateway.http.statuses import retry_headers, status_of
 from gateway.serving.erasing import Erasing
 from shared.conversation.history import History
-from shared.conversation.journal import Journalled
+from shared.conversation.journal import CLOCK_HEADER, Journalled
 from shared.errors import BrokerUnavailable, ProtocolError, SettingsError, StoreUnavailable
 from shared.faq.live import Fingerprint, LiveFaq, fingerprint
+from shared.process.clock import wire_unix_ms
 from shared.telemetry.logs import get_logger
 from shared.versions.faq_bundle import Bundle
 from shared.wire.lenient import UNREADABLE, lenient_json
@@ -29,6 +30,7 @@ from shared.wire.session_key import SessionKey
 EDGE: Final = "/edge"
 _TOO_OLD: Final = "no erasure since their questions is known: an outage was too long, or the edge's clock is wrong"
 _PLACE: Final = re.compile(r"[0-9]{1,18}")
+_LONGEST_DELAY_MS: Final = 60_000
 log = get_logger()
 _encode: Final = msgspec.json.Encoder().encode
 _entries: Final = lenient_json(list[Journalled])
@@ -105,12 +107,15 @@ class EdgeDoor:
 
     async def _add(self, request: Request) -> Answer:
         """Store what an edge's journal has, in its order; an entry that was stored before changes nothing."""
+        ahead_ms = _ahead_ms(request)  # before the body, which a slow line takes minutes to send
         tenant = await self._tenant_with_log(request)
         body = await self.http.body(request)
         try:
             entries = _entries(body)
         except UNREADABLE as error:
             raise ProtocolError("invalid_field", f"this is no journal of an edge: {error}") from None
+        now_unix_ms = int(wire_unix_ms())
+        entries = [entry.at_centre(ahead_ms, now_unix_ms) for entry in entries]
         try:
             dropped = [entry for entry in entries if not await self._take(SessionKey(tenant, entry.session_id), entry)]
         except (StoreUnavailable, BrokerUnavailable):
@@ -129,6 +134,15 @@ class EdgeDoor:
                 return False
             await self.history.take(session, entry.turn, entry)
         return True
+
+
+def _ahead_ms(request: Request) -> int:
+    """Return how far the edge's clock is ahead of this one; 0 if that may be the line's delay or is unknown."""
+    sent_unix_ms = request.headers.get(CLOCK_HEADER, "")
+    if not _PLACE.fullmatch(sent_unix_ms):
+        return 0
+    ahead_ms = int(sent_unix_ms) - int(wire_unix_ms())
+    return ahead_ms if abs(ahead_ms) > _LONGEST_DELAY_MS else 0
 
 
 def _unauthorized(message: str) -> ProtocolError:

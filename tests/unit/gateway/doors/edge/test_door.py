@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from gateway.doors.edge.door import EdgeDoor
 from shared.conversation.erasures import LONGEST_OUTAGE_S
-from shared.conversation.journal import Journalled
+from shared.conversation.journal import CLOCK_HEADER, Journalled
 from shared.conversation.turn import Turn
 from shared.errors import StoreUnavailable
 from shared.faq.entries import PACKAGED_PATH
@@ -61,8 +61,8 @@ class Centre:
     async def get(self, path: str, **headers: str) -> httpx2.Response:
         return await self.client.get(path, headers=bearing() | headers)
 
-    async def add(self, *entries: Journalled) -> httpx2.Response:
-        return await self.client.post("/history", content=msgspec.json.encode(entries), headers=bearing())
+    async def add(self, *entries: Journalled, **headers: str) -> httpx2.Response:
+        return await self.client.post("/history", content=msgspec.json.encode(entries), headers=bearing() | headers)
 
 
 def bearing(**claims: Any) -> dict[str, str]:
@@ -146,6 +146,30 @@ async def test_a_turn_from_before_an_erasure_stays_out_though_redis_has_forgotte
         turn = answered("r", min(erased_ms + ahead_ms, now_unix_ms()), generation * erased_ms)
         assert (await centre.add(Journalled(session_id="s", turn=turn))).status_code == 200
     assert bool(centre.history.kept) == stored
+
+
+@pytest.mark.parametrize("corrected", [False, True], ids=["while it is wrong", "once it was set"])
+@pytest.mark.parametrize("ahead_s", [-86_400, 0, 30, 86_400])
+async def test_turns_of_an_edge_with_a_wrong_clock_get_the_centres_time(
+    centre: Centre, ahead_s: int, *, corrected: bool
+) -> None:
+    """A turn of the future would be in no prompt, and one of yesterday before all of today's."""
+    asked_ms = int(now_unix_ms()) - 3_600_000
+    turn = answered("r", asked_ms + ahead_s * 1_000)
+    clock = str(int(now_unix_ms()) + (0 if corrected else ahead_s * 1_000))
+    assert (await centre.add(Journalled(session_id="s", turn=turn), **{CLOCK_HEADER: clock})).status_code == 200
+    ((stored,),) = centre.history.kept.values()
+    if corrected:
+        assert asked_ms - 86_400_000 <= stored.asked_unix_ms <= now_unix_ms()
+    else:
+        assert stored.asked_unix_ms == pytest.approx(asked_ms, abs=60_000)
+
+
+@pytest.mark.parametrize("clock", ["", "-1", "1e3", "NaN", "9" * 19])
+async def test_an_unreadable_clock_of_an_edge_is_ignored(centre: Centre, clock: str) -> None:
+    turn = answered("r", now_unix_ms() - 3_600_000)
+    assert (await centre.add(Journalled(session_id="s", turn=turn), **{CLOCK_HEADER: clock})).status_code == 200
+    assert centre.history.kept == {SessionKey("shop", "s"): [turn]}
 
 
 async def test_a_turn_from_before_the_longest_outage_stays_out(centre: Centre) -> None:
