@@ -15,6 +15,7 @@ from gateway.session.connection import Connection, refuse
 from shared.conversation.erasure_log import ErasureLog
 from shared.conversation.erasures import Erasures
 from shared.conversation.history import History
+from shared.conversation.journal import Journalled
 from shared.conversation.turn import Turn
 from shared.errors import BrokerUnavailable, ProtocolError, StoreUnavailable
 from shared.process.clock import now_unix_ms, wire_unix_ms
@@ -55,7 +56,8 @@ class Erasing:
         """Erase a conversation (`session.delete`): its history, its KV and its open answers. Later questions are kept.
         If Redis is unavailable, the client gets an error and tries again."""
         key = connection.session.key
-        least = max(self._known.generation(key, now_unix_ms()) + 1, int(wire_unix_ms()))
+        known = max(self._known.generation(key, now_unix_ms()), self.log.generation(key))
+        least = max(known + 1, int(wire_unix_ms()))
         try:
             generation = await self.history.delete(key, generation=least)
         except StoreUnavailable:
@@ -87,18 +89,28 @@ class Erasing:
                 refuse(connection, _not_erased())
                 connection.flush()
 
-    async def erase_for_edge(self, key: SessionKey, generation: int) -> None:
+    async def erase_for_edge(self, key: SessionKey, entry: Journalled) -> None:
         """Erase a conversation that an edge has erased. Repeated calls erase it once.
+
+        If it was erased here too, and the edge did not know that, it is unknown which erasure was the later one, since
+        the clocks may differ. Then everything is erased, and a generation after both begins.
 
         Raises:
             StoreUnavailable: Redis is unavailable
             BrokerUnavailable: Kafka is unavailable
         """
+        generation = entry.erased or 0
         known = max(await self.history.generation(key) or 0, self.log.generation(key))
-        if known < generation:
+        is_concurrent = entry.before is not None and known > entry.before
+        is_new = not await self.history.was_taken(key, entry)
+        if is_concurrent and is_new:
+            known = await self.history.delete(key, generation=max(known, generation) + 1)
+        elif known < generation:
             known = await self.history.delete(key, generation=generation)
         self._end_before(key, known, now_unix_ms())
         await self.publisher.erase(key, known)
+        if is_new:
+            await self.history.note_taken(key, entry)
 
     def was_erased(self, key: SessionKey, turn: Turn) -> bool:
         """Return whether a turn of an edge precedes an erasure of its conversation, according to its generation."""

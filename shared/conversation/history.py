@@ -82,7 +82,8 @@ local at, told = #KEYS - {len(JOURNAL_KEYS) - 1}, ARGV[6] == '1'
 if not told and is_full(at, ARGV[5]) then return false end
 erase(at - 1)
 remove_turns(at, ARGV[3])
-if not told then add_entry(at, ARGV[3] .. ',"erased":' .. begun .. ARGV[4], ARGV[5]) end
+local after = string.format(',"before":%.0f', before)
+if not told then add_entry(at, ARGV[3] .. ',"erased":' .. begun .. after .. ARGV[4], ARGV[5]) end
 return begun
 """
 
@@ -219,6 +220,23 @@ class History:
             return bool(await self._calls.bounded(self._append(keys, values)))
         numbered = [*values, entry.epoch, entry.sequence, MARKED_FOR_S]
         return bool(await self._calls.bounded(self._take([*keys, session.redis_key("taken")], numbered)))
+
+    async def was_taken(self, session: SessionKey, entry: Journalled) -> bool:
+        """Return whether an entry of an edge's journal was taken before. Raises `StoreUnavailable`."""
+        key = session.redis_key("taken")
+        last: Any = await self._calls.bounded(self._redis.call(lambda redis: redis.hget(key, entry.epoch)))
+        return int(last or 0) >= entry.sequence > 0
+
+    async def note_taken(self, session: SessionKey, entry: Journalled) -> None:
+        """Record an erasure of an edge's journal as taken. Raises `StoreUnavailable`."""
+        key = session.redis_key("taken")
+
+        async def write(redis: Any) -> None:
+            await redis.hset(key, entry.epoch, entry.sequence)
+            await redis.expire(key, MARKED_FOR_S)
+
+        if entry.epoch:
+            await self._calls.bounded(self._redis.call(write))
 
     def _turn_args(self, session: SessionKey, turn: Turn) -> tuple[list[str], list[Any]]:
         values = [encode_turn(turn), turn.generation, -_MAX_TURNS, self._settings.history_ttl_s]

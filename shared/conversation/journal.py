@@ -82,12 +82,13 @@ redis.call('SET', KEYS[2], bytes)
 
 
 class Journalled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A turn of a conversation, or the generation that began as it was `erased`. An entry without an `epoch` is not
-    numbered."""
+    """A turn of a conversation, or the generation that began as it was `erased`, and the one `before` it at the edge;
+    None from edges of earlier releases. An entry without an `epoch` is not numbered."""
 
     session_id: Identifier
     turn: Turn | None = None
     erased: Count | None = None
+    before: Count | None = None
     epoch: str = ""
     sequence: Count = 0
 

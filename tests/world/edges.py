@@ -33,6 +33,7 @@ from workers.edge.sync import Sync
 TENANT: Final = "demo"
 STEPS: Final = 60
 _SESSIONS: Final = ("a", "b", "c")
+_CLOCKS_AHEAD_MS: Final = (0, 0, -500, 500)  # of edges; a question is asked each millisecond
 _decode: Final = msgspec.json.Decoder(list[Journalled]).decode
 _ACTS: Final = (
     *("ask", "ask", "ask", "ask", "ask-centre", "send", "send", "look"),
@@ -57,6 +58,7 @@ class _Site:
         self.server = fakeredis.FakeServer(version=(7,))
         self.redis = fakeredis.FakeRedis(server=self.server)
         self._is_edge = edge
+        self.ahead_ms = 0
         self.start()
 
     def start(self) -> None:
@@ -95,6 +97,7 @@ class EdgeWorld:
         self._syncs: list[Sync] = []
         self._asked: dict[str, _Asked] = {}
         self._erased: list[tuple[str, int, int]] = []
+        self._reached: set[tuple[str, int]] = set()
         self._unknown: list[set[str]] = []
         self._backups: dict[int, dict[Any, Any]] = {}
         self._whole_link = False
@@ -128,6 +131,7 @@ class EdgeWorld:
 
     def _add_edge(self, dumped: dict[Any, Any] | None = None) -> None:
         edge = _Site(edge=True)
+        edge.ahead_ms = self._chance.choice(_CLOCKS_AHEAD_MS)
         edge.restore(dumped or {})
         pages: Any = SimpleNamespace(
             add=self._receive, erasures=self._tell_erasures, reconnect=lambda: None, faq=lambda _: None
@@ -163,6 +167,8 @@ class EdgeWorld:
         comes = len(entries) if self._whole_link else self._chance.randint(0, len(entries))
         for entry in entries[:comes]:
             await self._door._take(SessionKey(TENANT, entry.session_id), entry)
+            if entry.erased is not None:
+                self._reached.add((entry.session_id, entry.erased))
         if comes < len(entries) or not (self._whole_link or self._chance.random() < 0.5):
             raise CentreAway("cut")
 
@@ -223,9 +229,12 @@ class EdgeWorld:
 
     async def _erase(self, site: _Site, session: str, at: int) -> None:
         key = SessionKey(TENANT, session)
-        generation = await site.history.delete(key, generation=self._base_ms + at)
+        known = self._erasing.log.generation(key) if site is self._centre else 0
+        least = max(known + 1, self._base_ms + at + site.ahead_ms)
+        generation = await site.history.delete(key, generation=least)
         if site is self._centre:
             await self._publish(key, generation)
+            self._reached.add((session, generation))
         self._erased.append((session, at, generation))
         for unknown in self._unknown:
             unknown.add(session)
@@ -240,7 +249,7 @@ class EdgeWorld:
             user="What?",
             output_text="That.",
             source="faq",
-            asked_unix_ms=self._base_ms + at,
+            asked_unix_ms=self._base_ms + at + site.ahead_ms,
             generation=await site.history.generation(key) or 0,
         )
         assert await site.history.append(key, turn, journal=True)
@@ -257,13 +266,9 @@ class EdgeWorld:
             return
         await sync.receive_erasures(asked.missed, asked.after)
         if not await self._edges[number].journal.first(1):
-            self._unknown[number] = {of for of, _, generation in self._erased if generation > self._known(of)}
+            self._unknown[number] = {of for of, _, generation in self._erased if (of, generation) not in self._reached}
 
     # --- what is found
-
-    def _known(self, session: str) -> int:
-        """Return the generation of a conversation's last erasure that has reached the centre."""
-        return max((each.generation for each in self._topic if each.session_id == session), default=0)
 
     def _broken(self) -> list[str]:
         found: list[str] = []
@@ -271,7 +276,7 @@ class EdgeWorld:
             stored = self._centre.stored(session)
             found += [f"doubled: {name}" for name in {*stored} if stored.count(name) > 1]
             # An edge that restarts from older data may have lost an erasure that no other site had received.
-            told = [at for of, at, generation in self._erased if of == session and generation <= self._known(of)]
+            told = [at for of, at, generation in self._erased if (of, generation) in self._reached and of == session]
             last = max(told, default=0)
             found += [f"came back: {name}" for name in stored if self._asked[name].at < last]
             for name, asked in self._asked.items():

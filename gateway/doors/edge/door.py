@@ -128,7 +128,7 @@ class EdgeDoor:
         """Store a turn once, or erase a conversation; return False for a turn that is too old to be stored. Raises
         `StoreUnavailable`, `BrokerUnavailable`."""
         if entry.erased is not None:
-            await self.erasing.erase_for_edge(session, entry.erased)
+            await self.erasing.erase_for_edge(session, entry)
         elif entry.turn is not None and not self.erasing.was_erased(session, entry.turn):
             if self.erasing.is_too_old(entry.turn):
                 return False

@@ -8,6 +8,7 @@ from typing import Any
 from gateway.access.charges import Caller, Kind
 from gateway.people.handoffs import Opening
 from gateway.request.cursor import Place
+from shared.conversation.journal import Journalled
 from shared.conversation.turn import Turn
 from shared.errors import ProtocolError, StoreUnavailable
 from shared.kafka import Outgoing
@@ -58,6 +59,7 @@ class FakeHistory:
 
     generations: dict[SessionKey, int] = field(default_factory=dict)
     remembered: list[Turn] = field(default_factory=list)
+    taken: dict[tuple[SessionKey, str], int] = field(default_factory=dict)
     away: bool = False
 
     async def generation(self, session: SessionKey) -> int | None:
@@ -70,6 +72,12 @@ class FakeHistory:
             raise StoreUnavailable("away")
         self.generations[session] = max(self.generations.get(session, 0) + 1, generation)
         return self.generations[session]
+
+    async def was_taken(self, session: SessionKey, entry: Journalled) -> bool:
+        return self.taken.get((session, entry.epoch), 0) >= entry.sequence > 0
+
+    async def note_taken(self, session: SessionKey, entry: Journalled) -> None:
+        self.taken[session, entry.epoch] = entry.sequence
 
     def remember(self, session: SessionKey, turn: Turn, *, journal: bool = True) -> None:
         self.remembered.append(turn)

@@ -8,6 +8,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from gateway.request.cursor import response_id
+from shared.conversation.journal import Journalled
 from shared.errors import BrokerUnavailable
 from shared.process.clock import now_unix_ms
 from shared.wire.codec import decode_forgotten
@@ -350,4 +351,4 @@ async def test_erasure_of_an_edge_that_kafka_does_not_acknowledge_fails(
     monkeypatch.setattr("shared.kafka.producer.ACKNOWLEDGED_WITHIN_S", 0.0)
     monkeypatch.setattr(edge.producer, "publish", hangs)
     with pytest.raises(BrokerUnavailable):
-        await edge.gateway.erasing.erase_for_edge(SESSION, 1)
+        await edge.gateway.erasing.erase_for_edge(SESSION, Journalled(session_id=SESSION.session_id, erased=1))

@@ -215,6 +215,26 @@ async def test_an_edges_erasure_is_made_once(centre: Centre, known: int) -> None
     assert centre.gateway.history.generations == ({} if known else {SessionKey("shop", "s"): 90})
 
 
+@pytest.mark.parametrize("clock", [80, 95, 99_999], ids=["slow", "right", "fast"])
+@pytest.mark.parametrize("knew", [False, True], ids=["apart", "in step"])
+async def test_an_erasure_here_that_the_edge_did_not_know_takes_its_turns_too(
+    centre: Centre, clock: int, *, knew: bool
+) -> None:
+    """Both sides erased the conversation; by a fast clock the edge's erasure was the later one."""
+    centre.gateway.erased(Erase(tenant="shop", session_id="s", generation=90))
+    begun = max(clock, 91) if knew else clock
+    erasure = Journalled(session_id="s", erased=begun, before=90 if knew else 0, epoch="e", sequence=1)
+    turn = Journalled(session_id="s", turn=answered("r", now_unix_ms(), begun))
+    for _ in range(2):
+        assert (await centre.add(erasure)).status_code == 200
+        for key, generation in centre.gateway.history.generations.items():
+            centre.gateway.erased(Erase(tenant=key.tenant, session_id=key.session_id, generation=generation))
+    assert (await centre.add(turn)).status_code == 200
+    assert bool(centre.history.kept) == knew
+    known = begun if knew else max(begun, 90) + 1
+    assert centre.gateway.history.generations == {SessionKey("shop", "s"): known}, "erased once"
+
+
 async def test_an_edge_gets_its_tenants_erasures_or_a_gap(centre: Centre) -> None:
     apply, log = centre.gateway.gateway.erasing.apply, centre.door.erasing.log
     log.begin_at(5)
