@@ -66,7 +66,7 @@ WISHES: Final = (
     "someone from your staff please", "I don't want to talk to a bot", "I'm tired of talking to robots",
     "I need someone to help me with my order",
     "让你们主管跟我说", "不想跟机器人聊", "找個真人同我講", "请给我安排一个客服", "安排专员联系我", "能不能来个人",
-    "需要人工介入", "人工客服在线吗", "申请人工",
+    "需要人工介入", "让你们经理来", "叫老板出来", "人工客服在线吗", "申请人工",
 )  # fmt: skip
 NONE: Final = (
     "让人工智能音箱来一首歌", "I am not a robot, where is my order?", "Can someone else sign for my package?",
