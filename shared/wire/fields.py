@@ -30,6 +30,10 @@ PATTERN_WORDS: Final = {
 }
 
 
+def _given(said: object) -> object:
+    return said
+
+
 def _greedy_at_0(said: object) -> object:
     return _SMALLEST_TOP_P if said == 0 and not isinstance(said, bool) else said
 
@@ -103,7 +107,8 @@ def _whole(said: object) -> object:
 
 _matches_identifier: Final = re.compile(_IDENTIFIER).match
 
-# `extra["reads"]` is the function with which `shared.wire.lenient` converts a value that the type does not accept.
+# `extra["reads"]` is the function with which `shared.wire.lenient` converts a value that the type does not accept. A
+# number that has one is absent if it is NaN or infinite.
 Label = Annotated[str, Meta(max_length=MAX_ID_CHARS, description="cut there", extra={"reads": _shortened})]
 Identifier = Annotated[str, Meta(min_length=1, max_length=MAX_ID_CHARS, pattern=_IDENTIFIER)]
 RequestIds = Annotated[tuple[Identifier, ...], Meta(max_length=MAX_CONCURRENT)]
@@ -113,7 +118,7 @@ Text = Annotated[str, Meta(min_length=1, pattern=_NOT_BLANK, extra={"reads": _jo
 Parts = Annotated[str, Meta(extra={"reads": _joined})]
 Milliseconds = Annotated[int, Meta(ge=1, le=MAX_INTEGER, extra={"reads": _milliseconds})]
 Elapsed = Annotated[int, Meta(ge=0, le=MAX_INTEGER, extra={"reads": _elapsed})]
-Temperature = Annotated[float, Meta(ge=0.0, le=2.0)]
+Temperature = Annotated[float, Meta(ge=0.0, le=2.0, extra={"reads": _given})]
 TopP = Annotated[
     float,
     Meta(gt=0.0, le=1.0, description="0 is read as the smallest value: greedy", extra={"reads": _greedy_at_0}),

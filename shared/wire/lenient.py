@@ -272,7 +272,16 @@ def _fit(said: Any, wanted: inspect.Type) -> Any:
 def _fit_annotated(said: Any, wanted: inspect.Metadata) -> Any:
     said = _fit(said, wanted.type)
     reads = (wanted.extra or {}).get("reads")
-    return said if reads is None or said is None else reads(said)
+    if reads is None or said is None:  # a worker's measurement that is no number is a fault
+        return said
+    is_absent = isinstance(wanted.type, inspect.IntType | inspect.FloatType) and _is_no_number(said)
+    return None if is_absent else reads(said)
+
+
+def _is_no_number(said: Any) -> bool:
+    if isinstance(said, str):
+        return said.strip().lower() in _NO_NUMBERS
+    return isinstance(said, float) and not math.isfinite(said)
 
 
 def _fit_union(said: Any, wanted: inspect.UnionType) -> Any:
@@ -381,15 +390,12 @@ def _takes_empty(wanted: Any, empty: Any) -> bool:
 
 
 def _fit_number(said: Any, wanted: Any = None) -> Any:
-    """Convert a text, and a whole float to an integer. Not a number and infinity are absent, as in JSON."""
     del wanted
     if isinstance(said, str):
         try:
             said = _read_number(said.strip())
         except UNREADABLE:
-            return None if said.strip().lower() in _NO_NUMBERS else said
-    if isinstance(said, float) and not math.isfinite(said):
-        return None
+            return said
     return int(said) if isinstance(said, float) and said.is_integer() else said
 
 
@@ -415,8 +421,7 @@ def _fit_text(said: Any, wanted: inspect.StrType) -> Any:
     if isinstance(said, bool):
         return "true" if said else "false"
     if isinstance(said, int | float):
-        number = _fit_number(said)
-        return None if number is None else str(number)
+        return None if _is_no_number(said) else str(_fit_number(said))
     return said
 
 

@@ -210,6 +210,19 @@ def test_nan_and_infinity_are_read_as_null(number: float) -> None:
     assert from_msgpack(msgspec.msgpack.encode(said)) == from_json(json.dumps(said)) == read
 
 
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -1.0])
+@pytest.mark.parametrize(
+    "field", [{"backlog_ms": 0}, {"first_token_ms": {"short": 0}}, {"law": {"decode_ms": 0}}], ids=str
+)
+def test_a_report_with_what_is_no_number_is_refused(field: dict[str, Any], number: float) -> None:
+    """Its worker is at fault, and would look idle without it."""
+    report = {"type": "chat.worker", "worker_id": "w", "unix_ms": 5, "buckets": ["short"], "slots": 1}
+    told = {name: number if value == 0 else dict.fromkeys(value, number) for name, value in field.items()}
+    with pytest.raises(ProtocolError):
+        decode_report(msgspec.msgpack.encode(report | told))
+    assert decode_report(msgspec.msgpack.encode(report | field))
+
+
 @pytest.mark.parametrize("digits", [20, 40, 400, 5_000])
 def test_huge_integers_are_refused_in_numeric_fields(digits: int) -> None:
     for name in ("max_output_tokens", "seed", "deadline_ms", "first_token_ms"):
