@@ -22,4 +22,5 @@ def read_body(data: bytes, kind: type[BodyT]) -> BodyT:
         expected, param = read_validation_error(error)
         raise ProtocolError("invalid_field", expected, param=param) from None
     except UNREADABLE:
-        raise ProtocolError("bad_json", "the body is not valid JSON") from None
+        told = "the body is not valid JSON" if data.strip() else "the body is empty; send JSON"
+        raise ProtocolError("bad_json", told) from None

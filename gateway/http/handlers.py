@@ -19,6 +19,7 @@ from shared.wire.failed_ends import OWN_FAULT, detail_of
 from shared.wire.outcome import ErrorDetail
 
 _CLIENT_GONE: Final = 499  # nginx's status, for a proxy's metrics; the client reads none
+_SHOWN_CHARS: Final = 100
 Answer = HttpResponse | EventStream
 Handler = Callable[[Request], Awaitable[Answer]]
 HandledPath = tuple[str, str, Handler]  # method, path and handler
@@ -33,20 +34,19 @@ def app_of(
     async def http_error(request: Request, error: Exception) -> HttpResponse:
         """Answer a request for an unknown path or method."""
         assert isinstance(error, HTTPException)
-        code, message = (
-            "method_not_allowed",
-            f"no {request.method} at this address; GET /openapi.json lists the methods",
-        )
-        if error.status_code == 404:  # noqa: PLR2004
-            code, message = "not_found", "no such address; GET /openapi.json lists the addresses"
-        told = ErrorDetail(type="invalid_request_error", code=code, message=message, retryable=False)
-        return refusal(told)
+        is_unknown = error.status_code == 404  # noqa: PLR2004
+        return refusal(detail_of(unknown_path(request, "not_found" if is_unknown else "method_not_allowed")))
 
     handled = [Route(path, _answering(handler, door, refusal), methods=[method]) for method, path, handler in paths]
     return Starlette(
         routes=[*handled, *sockets],
         exception_handlers={HTTPException: http_error},
     )
+
+
+def unknown_path(request: Request, code: str = "not_found") -> ProtocolError:
+    asked = f"{request.method} {request.url.path[:_SHOWN_CHARS]}"
+    return ProtocolError(code, f"no {asked} here; GET /openapi.json lists the addresses and their methods")
 
 
 def _answering(handler: Handler, door: str, refusal: Refusal) -> Handler:

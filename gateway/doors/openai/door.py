@@ -12,9 +12,8 @@ from gateway.doors.openai.openapi import openapi
 from gateway.doors.openai.pages import SESSION_HEADER, answer, check_model, page, refusal
 from gateway.doors.openai.stored import StoredResponses
 from gateway.exchange.question import session_name
-from gateway.http.handlers import Answer, HandledPath, app_of
+from gateway.http.handlers import Answer, HandledPath, app_of, unknown_path
 from gateway.http.requests import HttpRequests
-from shared.errors import ProtocolError
 
 
 @dataclass(slots=True, kw_only=True)
@@ -70,5 +69,4 @@ class OpenAiDoor:
 
 
 async def _nowhere(request: Request) -> Answer:
-    del request
-    raise ProtocolError("not_found", "no such address; GET /openapi.json lists the addresses")
+    raise unknown_path(request)

@@ -61,4 +61,5 @@ def _read(form: re.Pattern[str], name: str) -> ResponseName | None:
 
 
 def unknown_response(param: str) -> ProtocolError:
-    return ProtocolError("response_not_found", "no such response is stored", param=param)
+    told = "no response is stored under this id: it is wrong, too old or erased"
+    return ProtocolError("response_not_found", told, param=param)

@@ -24,6 +24,7 @@ from shared.wire.outcome import ErrorDetail, Response
 
 SESSION_HEADER: Final = "replyline-session"
 _GONE: Final = 499  # nginx's status for a client that did not wait
+_SHOWN_CHARS: Final = 100
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -94,4 +95,5 @@ async def answer(
 
 def check_model(model: str, models: tuple[str, ...]) -> None:
     if model not in models:
-        raise ProtocolError("model_not_found", "no such model; GET /v1/models lists them", param="model")
+        told = f"no model '{model[:_SHOWN_CHARS]}' here; GET /v1/models lists the names"
+        raise ProtocolError("model_not_found", told, param="model")

@@ -301,5 +301,6 @@ def _conversation(name: str) -> dict[str, object]:
     """Return a conversation. Raises `ProtocolError` for a name that no gateway has issued."""
     found = _CONVERSATION.fullmatch(name)
     if found is None:
-        raise ProtocolError("conversation_not_found", "no such conversation", param="conversation_id")
+        told = "no conversation has this id; POST /v1/conversations makes one"
+        raise ProtocolError("conversation_not_found", told, param="conversation_id")
     return {"id": name, "object": "conversation", "created_at": int(found[1], 16), "metadata": {}}

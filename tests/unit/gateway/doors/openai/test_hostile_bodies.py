@@ -105,3 +105,21 @@ async def test_nothing_of_a_refused_request_is_in_the_log(capfd: pytest.CaptureF
         await client.post("/chat/completions", json=chat(SECRET), headers={"idempotency-key": SECRET})
         await client.get(f"/responses/{SECRET}")
     assert SECRET not in "".join(capfd.readouterr())
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "content", "said"),
+    [
+        ("GET", "/models/gpt-9", "", "no model 'gpt-9' here; GET /v1/models lists"),
+        ("POST", "/embeddings", "{}", "no POST /v1/embeddings here; GET /openapi.json lists"),
+        ("GET", "/chat/completions", "", "no GET /v1/chat/completions here; GET /openapi.json lists"),
+        ("GET", "/responses/resp_x", "", "no response is stored under this id"),
+        ("GET", "/conversations/mine", "", "no conversation has this id; POST /v1/conversations makes one"),
+        ("POST", "/responses", "", "the body is empty; send JSON"),
+    ],
+)
+async def test_a_refusal_names_what_is_not_there(
+    client: httpx2.AsyncClient, method: str, path: str, content: str, said: str
+) -> None:
+    got = await client.request(method, path, content=content)
+    assert got.json()["error"]["message"].startswith(said)
