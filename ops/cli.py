@@ -117,8 +117,6 @@ def ask(
     as_json: Annotated[bool, typer.Option("--json", help="print the whole response as JSON")] = False,
 ) -> None:
     """Ask one question and print the answer as it streams."""
-    if not question.strip():
-        raise typer.BadParameter("QUESTION is blank; write the question in quotation marks")
     from ops.client.chat import ask_once
     from shared.client.open_messages import new_event_id
     from shared.wire.messages import ResponseCreate

@@ -36,7 +36,7 @@ _PIPED_WIDTH: Final = 500
 _LAB: Final = "ops.lab.commands"
 # What Python turns bytes of a word into that are not UTF-8. Such text cannot be printed.
 _NO_UTF8: Final = re.compile("[\ud800-\udfff]")
-# An option with an empty variable in a script: `--token "$TOKEN"`.
+# An option with an empty variable in a script: `--token="$TOKEN"`.
 _BLANK: Final = re.compile(r"(--[a-z][a-z0-9-]*)[ =]\s*")
 _NEGATIVE: Final = re.compile(r"-[0-9.][0-9./]*")
 # Depending on its version, Typer includes its own copy of click or uses the installed one. This is click.UsageError of
@@ -179,11 +179,12 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
 def run_app(app: typer.Typer) -> int:
     """Run the command on the command line; return the exit status. Typer itself would print an error as a box of ten
     lines."""
-    for before, word in pairwise(sys.argv):
+    for before, word in pairwise(["replyline", *sys.argv[1:]]):
         if _NO_UTF8.search(word):
             return fail(f"{word!r} is not UTF-8; write it in UTF-8", BAD_INPUT_STATUS)
-        if blank := _BLANK.fullmatch(f"{before} {word}") or _BLANK.fullmatch(word):
-            return fail(f"the value after {blank[1]} is blank; write one, or leave it out", BAD_INPUT_STATUS)
+        if (blank := _BLANK.fullmatch(word)) or not word.strip():
+            after = blank[1] if blank else before
+            return fail(f"the value after {after} is blank; write one, or leave it out", BAD_INPUT_STATUS)
     try:
         status = app(standalone_mode=False)
     except _USAGE_ERROR as error:

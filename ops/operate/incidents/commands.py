@@ -66,8 +66,6 @@ def note(
     folder: Folder = DEFAULT_FOLDER,
 ) -> None:
     """Add a note with what helped. It is shown when a similar incident occurs."""
-    if not text.strip():
-        raise typer.BadParameter("TEXT is blank; write what helped")
     shelf = Shelf(folder)
     incident = shelf.find(name)
     added = Note(unix_ms=round(now_unix_ms()), author=getpass.getuser(), text=text.strip())

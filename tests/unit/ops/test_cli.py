@@ -179,12 +179,6 @@ def test_up_names_an_faq_that_cannot_be_read_once_and_starts_nothing(typed: Type
     assert f"FAQ file {tmp_path / name}: " in done.err
 
 
-def test_a_blank_question_is_not_asked(typed: Typed) -> None:
-    done = typed("ask", "  ")
-    assert (done.status, done.err.count("\n")) == (2, 1)
-    assert "QUESTION is blank; write" in done.err
-
-
 @pytest.mark.parametrize(
     "command", list(commands_of(replyline())), ids=lambda command: " ".join(command) or "replyline"
 )
@@ -207,8 +201,8 @@ def test_every_option_that_is_left_out_has_a_value_that_may_be_typed(command: tu
             option.process_value(context, option.get_default(context))
 
 
-def value_options() -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield each command with each of its options that take a value."""
+def blank_values() -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield each word after which a value comes, an option or a command with an argument, and the words before it."""
     for path in commands_of(replyline()):
         command: Any = replyline()
         for name in path:
@@ -216,17 +210,20 @@ def value_options() -> Iterator[tuple[tuple[str, ...], str]]:
         for option in command.params:
             if option.param_type_name == "option" and not option.is_flag:
                 yield path, option.opts[-1]
+            if option.param_type_name == "argument":
+                yield path[:-1], path[-1]
 
 
 @pytest.mark.parametrize("form", [("{}", ""), ("{}", "  "), ("{}=",)], ids=["empty", "spaces", "equals"])
-def test_a_blank_value_of_any_option_is_refused_by_its_name(typed: Typed, form: tuple[str, ...]) -> None:
-    """As a script gives it whose variable is empty: `--gateway-user "$USER"`."""
-    options = list(value_options())
-    assert (("topics", "acls"), "--gateway-user") in options
-    for path, option in options:
-        done = typed(*path, *(word.format(option) for word in form))
-        said = f"replyline: the value after {option} is blank; write one, or leave it out\n"
-        assert (done.status, done.out, done.err) == (2, "", said), path
+def test_a_blank_value_is_refused_by_what_it_follows(typed: Typed, form: tuple[str, ...]) -> None:
+    """As a script gives it whose variable is empty: `--gateway-user "$USER"`, `ask "$QUESTION"`."""
+    values = list(blank_values())
+    assert {(("topics", "acls"), "--gateway-user"), ((), "ask"), (("topics",), "create")} <= {*values}
+    for path, name in values:
+        if len(form) > 1 or name.startswith("--"):
+            done = typed(*path, *(word.format(name) for word in form))
+            said = f"replyline: the value after {name} is blank; write one, or leave it out\n"
+            assert (done.status, done.out, done.err) == (2, "", said), path
 
 
 def test_settings_are_a_line_each_with_its_value_here_where_they_are_piped(typed: Typed) -> None:
