@@ -1,11 +1,12 @@
 """The evidence by class of the traffic: all of it, by bucket, by language, by tenant. Pure."""
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from ops.lifecycle.rollout.batches import Batches, variance_of
 from ops.lifecycle.rollout.plan import Plan
 from ops.lifecycle.rollout.tally import METRICS, Metric, Side, Tally
 from shared.wire.reports import Observation
@@ -32,7 +33,7 @@ _UNCERTAIN: Final = 3
 _MOST_DIVERTED: Final = 0.1
 _LEAST_DIVERTED: Final = 5
 _DOUBTFUL: Final = 2.0
-# Questions that wait in one queue are lost together, so that their number varies by more than chance.
+# It is looked at again and again, so that two would be exceeded by chance at some time.
 _CERTAIN: Final = 3.0
 
 
@@ -40,7 +41,7 @@ _CERTAIN: Final = 3.0
 class Class:
     """The tallies of one class, and the answers of each side. `uses` counts them too, for the most used to be kept.
     `asked` are the questions of each side by epoch, `diverted` those that its lane had no time for, `lost` these and
-    those whose answer failed or missed its deadline."""
+    those whose answer failed or missed its deadline; `batches` have the same by epoch, in their order."""
 
     name: str
     tallies: dict[Metric, Tally]
@@ -49,12 +50,14 @@ class Class:
     asked: Counter[tuple[Side, int]] = field(default_factory=Counter)
     diverted: Counter[tuple[Side, int]] = field(default_factory=Counter)
     lost: Counter[tuple[Side, int]] = field(default_factory=Counter)
+    batches: defaultdict[int, Batches] = field(default_factory=lambda: defaultdict(Batches))
 
     def count(self, side: Side, epoch: int, *, diverted: bool = False, bad: bool = False) -> None:
         """Count a question."""
         self.asked[side, epoch] += 1
         self.diverted[side, epoch] += diverted
         self.lost[side, epoch] += diverted or bad
+        self.batches[epoch].add(side, is_lost=diverted or bad)
 
 
 @dataclass(slots=True)
@@ -143,9 +146,9 @@ class Classes:
         """Return the classes in which the canary may lose more questions than its control and the margin, and each
         side's share of lost questions since an epoch.
 
-        All the traffic has to show that it loses no more. A bucket or a language is named only if the canary has lost
-        more than its control, since a rare class would take too long to show that. Tenants are left out: of many equal
-        ones some look worse at any time."""
+        All the traffic has to show that it loses no more, also if questions are lost together. A bucket or a language
+        is named only if the canary has lost more than its control, since a rare class would take too long to show that.
+        Tenants are left out: of many equal ones some look worse at any time."""
         fewest, found = _RARE * _since(self.whole.asked, since_epoch).total() - _UNCERTAIN, {}
         for each in [self.whole, *self._buckets.classes.values(), *self._languages.classes.values()]:
             asked, lost = _since(each.asked, since_epoch), _since(each.lost, since_epoch)
@@ -154,6 +157,9 @@ class Classes:
             shares: dict[Side, float] = {side: lost[side] / asked[side] for side in asked}
             variance = math.fsum(share * (1 - share) / asked[side] for side, share in shares.items())
             more, is_whole = shares["canary"] - shares["control"], each is self.whole
+            if is_whole:
+                batches = [batch for epoch, of in each.batches.items() if epoch >= since_epoch for batch in of.all()]
+                variance = max(variance, variance_of(batches))
             most = more + (_CERTAIN if is_whole else _DOUBTFUL) * math.sqrt(variance)
             if most > self._plan.margin and (more > 0 or is_whole):
                 found[each.name] = shares
