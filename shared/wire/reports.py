@@ -97,7 +97,7 @@ class Observation(Message, frozen=True, tag="chat.observation"):
     failed: bool = False
     missed: bool = False
     unsure: bool = False
-    ttft_ms: float | None = None
+    ttft_ms: PredictedMs | None = None
     answered_by: str = ""
     censored: bool = False
     cancelled: bool = False

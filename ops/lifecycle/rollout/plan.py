@@ -44,9 +44,9 @@ class Plan(Struct, frozen=True, kw_only=True):
     alpha: Annotated[float, Meta(gt=0.0, le=0.2)] = 0.05
     margin: Annotated[float, Meta(gt=0.0, le=0.5)] = 0.02
     tolerated: Share = 0.05
-    progress_s: float = 86_400.0
+    progress_s: Annotated[float, Meta(ge=0.0, le=31_536_000.0)] = 86_400.0
     query: str | None = None
-    at_most: float = 0.0
+    at_most: Annotated[float, Meta(ge=-1e12, le=1e12)] = 0.0
     approve: bool = False
     salt: str = ""
     offset: Count = 0

@@ -1,6 +1,7 @@
 """Any bytes from a client or a producer are a message or a `ProtocolError` that names the field."""
 
 import json
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from shared.wire.codec import (
     decode_erase,
     decode_forgotten,
     decode_notice,
+    decode_observation,
     decode_reply,
     decode_report,
     decode_request,
@@ -35,7 +37,7 @@ from shared.wire.messages import (
     SessionRefresh,
 )
 from shared.wire.outcome import Message
-from shared.wire.reports import WorkerReport
+from shared.wire.reports import Observation, WorkerReport
 from tests.support.hostile.message_strategies import any_of
 
 from_json = client_decoder(text=True)
@@ -221,6 +223,17 @@ def test_a_report_with_what_is_no_number_is_refused(field: dict[str, Any], numbe
     with pytest.raises(ProtocolError):
         decode_report(msgspec.msgpack.encode(report | told))
     assert decode_report(msgspec.msgpack.encode(report | field))
+
+
+@pytest.mark.parametrize("time", [math.nan, math.inf, -1.0])
+def test_an_observation_whose_time_is_no_number_is_refused(time: float) -> None:
+    """It would hide every slow answer that is compared with it."""
+    seen = Observation(
+        response_id="r", conversation="c", lane="canary", revision="v", epoch=1, unix_ms=1, bucket="short", ttft_ms=5.0
+    )
+    assert decode_observation(msgpack_encode(seen)) == seen
+    with pytest.raises(ProtocolError):
+        decode_observation(msgpack_encode(msgspec.structs.replace(seen, ttft_ms=time)))
 
 
 @pytest.mark.parametrize("digits", [20, 40, 400, 5_000])
