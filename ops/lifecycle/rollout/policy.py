@@ -137,7 +137,8 @@ def _step_back(
     plan: Plan, evidence: Evidence, at: Standing, health: Health, bad_control: Sequence[str], now_unix_ms: float
 ) -> Decision | None:
     """Return the step down of a rollout that has been degraded for a minute, or its end after ten on the first step."""
-    overload, since_ms = "; ".join([*health.degraded, *bad_control]), now_unix_ms - at.since_unix_ms
+    overload = "; ".join([*health.degraded, *bad_control])
+    since_ms = abs(now_unix_ms - at.since_unix_ms)  # another controller's clock, that made the move, may be ahead
     is_long = bad_control or (overload and health.degraded_ms >= _DEGRADED_MS)
     if is_long and at.step and since_ms >= _DEGRADED_MS:
         share = plan.steps[at.step - 1]

@@ -304,6 +304,16 @@ def test_a_worse_canary_is_rolled_back_whenever_and_wherever_it_is_worse(traffic
     assert found.failed <= 25 or not traffic.only
 
 
+def test_a_step_down_waits_for_no_clock_of_the_controller_before() -> None:
+    """It was an hour ahead as it promoted the canary."""
+    rollout = Rollout(replace(PLAN, classes=("short",)))
+    rollout.answer("short", 4)
+    assert rollout.step().kind == "promote"
+    rollout.now_ms -= 3_600_000
+    lag = Health(degraded=["lag"], degraded_ms=60_000)
+    assert rollout.step(60, lag).kind == "step down"
+
+
 def test_a_run_is_the_same_for_a_seed() -> None:
     assert run(PLAN, Traffic(bad=0.2), 3) == run(PLAN, Traffic(bad=0.2), 3)
 
@@ -325,6 +335,7 @@ def test_a_plan_is_read_as_it_was_written() -> None:
         {"alpha": 0.0},
         {"margin": 0.0},
         {"margin": 1.0},
+        *({name: number} for name in ("progress_s", "at_most") for number in (math.nan, math.inf)),
     ],
 )
 def test_a_plan_by_which_no_version_can_be_judged_is_not_read(wrong: dict[str, Any]) -> None:
