@@ -2,12 +2,11 @@
 
 import os
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from pydantic import Field, model_validator
 from pydantic_settings import (
     BaseSettings,
-    EnvSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     TomlConfigSettingsSource,
@@ -28,7 +27,7 @@ from shared.wire.requests import Defaults
 PREFIX = "REPLYLINE_"
 _BY_VERSION: Final = ("canary", "control", "shadow")
 _LEAST_STEP_LIMIT_S: Final = 5.0
-_MAY_BE_EMPTY: Final = frozenset((f"{PREFIX}GATEWAY__TRUSTED_PROXIES".lower(),))  # differs from the default
+_MAY_BE_EMPTY: Final = frozenset(("trusted_proxies", "system_prompt"))  # which differs from their defaults
 
 
 class Settings(BaseSettings):
@@ -61,6 +60,17 @@ class Settings(BaseSettings):
     log: LogSettings = LogSettings()
     tracing: TracingSettings = TracingSettings()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_blank(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Leave the default of a setting whose variable is blank, as Compose writes it for `VARIABLE: ${VARIABLE:-}`.
+        An empty host would be every address."""
+
+        def stated(values: dict[str, Any]) -> dict[str, Any]:
+            return {name: value for name, value in values.items() if name in _MAY_BE_EMPTY or not _is_blank(value)}
+
+        return stated({name: stated(value) if isinstance(value, dict) else value for name, value in given.items()})
+
     @property
     def redis_of_kv(self) -> RedisAddress:
         """Return the address of the Redis that stores conversations' KV."""
@@ -85,14 +95,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Return the sources in order. A blank variable is not set, as Compose writes it for `VARIABLE: ${VARIABLE:-}`:
-        an empty host would be every address."""
         del dotenv_settings, file_secret_settings
-        if isinstance(env_settings, EnvSettingsSource):
-            given = env_settings.env_vars.items()
-            env_settings.env_vars = {
-                name: text for name, text in given if (text or "").strip() or name in _MAY_BE_EMPTY
-            }
         file = Path(os.environ.get(PREFIX + "CONFIG") or "replyline.toml")
         return (init_settings, env_settings, TomlConfigSettingsSource(settings_cls, file))
 
@@ -146,3 +149,7 @@ class Settings(BaseSettings):
                 f"chat.replies has {counted(self.kafka.reply_partitions, 'partition')} (kafka.reply_partitions)"
             )
         return self
+
+
+def _is_blank(value: object) -> bool:
+    return isinstance(value, str) and not value.strip()

@@ -203,7 +203,7 @@ class WorkerSettings(SettingsGroup):
         le=1_000,
         description="ms between an answer's deltas; the first delta and the end are sent immediately",
     )
-    system_prompt: str = Field(SYSTEM_PROMPT, description="text at the beginning of every prompt")
+    system_prompt: str = Field(SYSTEM_PROMPT, description="text at the beginning of every prompt (empty: none)")
     grounding_entries: int = Field(2, ge=0, le=10, description="FAQ entries in a prompt")
     history_turns: int = Field(5, ge=0, le=50, description="maximum earlier turns in a prompt")
     fake_prefill_ms_per_token: float = Field(0.0, ge=0, description="engine=fake: ms for each prompt token")

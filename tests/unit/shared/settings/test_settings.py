@@ -157,20 +157,26 @@ def test_a_list_is_separated_by_commas(put: Put, text: str, parts: tuple[str, ..
     assert load_settings().kafka.bootstrap_servers == "a:9092,b:9092", "this is a text"
 
 
+EMPTY = ("REPLYLINE_GATEWAY__TRUSTED_PROXIES", "REPLYLINE_WORKER__SYSTEM_PROMPT")
+
+
 @pytest.mark.parametrize("blank", ["", " "])
-@pytest.mark.parametrize("variable", [each.variable for each in describe() if "TRUSTED_PROXIES" not in each.variable])
+@pytest.mark.parametrize("variable", [each.variable for each in describe() if each.variable not in EMPTY])
 def test_a_blank_variable_is_not_set(put: Put, variable: str, blank: str) -> None:
     """Compose writes an empty one for `VARIABLE: ${VARIABLE:-}`; an empty host would be every address."""
     put({variable.removeprefix("REPLYLINE_"): blank})
     assert load_settings() == Settings()
 
 
-def test_a_blank_variable_leaves_the_files_value_and_no_proxy_may_be_trusted(put: Put, tmp_path: Path) -> None:
+def test_a_blank_variable_hides_the_files_value_and_two_settings_may_be_empty(put: Put, tmp_path: Path) -> None:
+    """The demo leaves out another installation's passwords."""
     file = tmp_path / "other.toml"
-    file.write_text("[gateway]\nport = 1111\n")
-    put({"CONFIG": str(file), "GATEWAY__PORT": "", "GATEWAY__TRUSTED_PROXIES": ""})
-    gateway = load_settings().gateway
-    assert (gateway.port, gateway.trusted_proxies) == (1111, ())
+    file.write_text('[gateway]\nport = 1111\n[redis]\npassword_file = "none"\n')
+    blank = dict.fromkeys(("GATEWAY__PORT", "REDIS__PASSWORD_FILE", *EMPTY), "")
+    put({"CONFIG": str(file)} | {name.removeprefix("REPLYLINE_"): text for name, text in blank.items()})
+    settings = load_settings()
+    assert (settings.gateway.port, settings.redis.password_file) == (8080, None)
+    assert (settings.gateway.trusted_proxies, settings.worker.system_prompt) == ((), "")
 
 
 def test_the_environment_overrides_the_file(put: Put, tmp_path: Path) -> None:
