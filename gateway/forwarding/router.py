@@ -32,7 +32,7 @@ class Router:
 
     async def copy(self, request: ChatRequest, record: Record) -> Copy:
         """Return a request's copy for its bucket in the champion's lane. Raises `ProtocolError`."""
-        order = settle(request, self.defaults, wire_unix_ms())
+        order = settle(request, self.defaults, wire_unix_ms(), arrived_unix_ms=record.arrived_unix_ms)
         bucket = await self.token_count.bucket_of(order.request.input)
         # Not for the canary: no gateway sees the answer, so it would be no evidence.
         to = destination_in(CHAMPION, bucket, self.admission_gate.state)

@@ -28,6 +28,7 @@ _SHOWN_CHARS = 100
 _MOST_NAME_CHARS = 255
 _MAX_PARTITION = 2**31 - 1  # partition numbers in Kafka have 32 bits
 _CE_TYPE = "chat.request"
+_CLOCKS_DIFFER_MS = 1_000  # more than synchronised clocks do
 _TIMES = ("created_unix_ms", "deadline_unix_ms", "first_token_unix_ms")
 
 Target = tuple[str, int | None]
@@ -89,11 +90,21 @@ class Order:
         return replace(self, deadline=self.deadline.later(-clock_ms), clock_ms=clock_ms)
 
 
-def settle(request: ChatRequest, defaults: Defaults, now_unix_ms: float) -> Order:
+def settle(
+    request: ChatRequest, defaults: Defaults, now_unix_ms: float, *, arrived_unix_ms: int | None = None
+) -> Order:
     """Fill in missing fields. A missing seed is derived from the request's id, so that a second worker gets the same.
 
     Asking for more tokens or time than the limits allow is not an error: the limits apply. docs/deadlines.md describes
     how each bad deadline is treated.
+
+    Args:
+        request: the request as received.
+        defaults: the values of missing fields, and the limits.
+        now_unix_ms: the time at which it is read.
+        arrived_unix_ms: the broker's time of its record's arrival; None if unknown. If the creation is over a second
+            later, the arrival counts instead, so that an erasure after it erases the request under any producer's
+            clock.
 
     Raises:
         ProtocolError: the tenant or reply topic is not on its allow-list, or a time is in seconds.
@@ -115,6 +126,8 @@ def settle(request: ChatRequest, defaults: Defaults, now_unix_ms: float) -> Orde
             param="reply_topic",
         )
     created = min(_created(request, now_unix_ms), int(now_unix_ms))
+    if arrived_unix_ms is not None and created > arrived_unix_ms + _CLOCKS_DIFFER_MS:
+        created = arrived_unix_ms
     return Order(
         request=request,
         tenant=tenant,

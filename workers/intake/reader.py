@@ -205,7 +205,8 @@ class Intake:
         """
         origin = record.origin
         now, clock_ms = now_unix_ms(), correction_ms()
-        order = settle(request, self.defaults, now + clock_ms).by_a_clock_behind(clock_ms)
+        order = settle(request, self.defaults, now + clock_ms, arrived_unix_ms=record.arrived_unix_ms)
+        order = order.by_a_clock_behind(clock_ms)
         if await self._repeated(order, origin) or await self._passed_on(order, record):
             return
         # The champion's lane cannot forward requests: it answers, and the answer names the version that wrote it.

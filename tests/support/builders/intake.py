@@ -37,6 +37,7 @@ class IntakeBench:
         self.at_rest: Collection[str] = ()
         self.answered: list[tuple[Target, ReplyDone, tuple[Partition, int]]] = []
         self.begun = list[str]()
+        self.orders = list[Order]()
         self.letters = list[Outgoing]()
         self.max_waiting = 8
         self.topics = [TOPICS.requests(bucket) for bucket in BUCKETS]
@@ -100,6 +101,7 @@ class IntakeBench:
 
     async def prepare(self, order: Order, now_unix_ms: float) -> None:
         self.begun.append(order.request.id)
+        self.orders.append(order)
         if order.request.input == "long":
             raise ProtocolError("input_too_long", "the input has 9 tokens, 8 are allowed", param="input")
         await asyncio.Event().wait()

@@ -20,6 +20,7 @@ from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outgoing, Record
 from shared.kafka.producer import partition_of
 from shared.model.tokenizer import Tokenizer
+from shared.process.clock import now_unix_ms
 from shared.records import dead_letters as deadletters
 from shared.records import processor
 from shared.records.deliveries import Partition
@@ -143,6 +144,14 @@ async def test_records_that_the_broker_refused_are_retried_before_the_commit(
     assert sorted(ids(bench.producer.of(TOPICS.requests("short")))) == ["r0", "r1"]
     assert len(bench.producer.of(TOPICS.dead_letters)) == 1
     assert bench.committed == {(TOPICS.inbox, 0): 3}
+
+
+async def test_a_copy_is_as_old_as_its_records_arrival() -> None:
+    bench, now = Bench(), int(now_unix_ms())
+    value = packed(id="r0", created_unix_ms=now + 60_000)
+    await bench.forward(Record(TOPICS.inbox, 0, 0, b"k", value, arrived_unix_ms=now - 5_000))
+    [copy] = bench.producer.of(TOPICS.requests("short"))
+    assert msgspec.msgpack.decode(copy.value or b"", type=ChatRequest).created_unix_ms == now - 5_000
 
 
 async def test_poison_is_set_aside_and_its_neighbours_are_forwarded() -> None:

@@ -86,6 +86,21 @@ def test_a_request_gets_its_deadlines(
     assert order.deadline.expired(NOW, started=True) == (deadline <= NOW)
 
 
+@pytest.mark.parametrize("created", [None, 1_000_000 - 5_000, 1_000_000 + AHEAD])
+def test_an_erasure_after_the_arrival_is_later_than_the_request(created: int | None) -> None:
+    """The record was read ten seconds after it arrived, and its producer's clock may be ahead. The promise is kept."""
+    arrived, asked = 1_000_000 - 10_000, request(created_unix_ms=created)
+    order = settle(asked, DEFAULTS, NOW, arrived_unix_ms=arrived)
+    assert order.generation < order.created_unix_ms <= arrived
+    assert order.deadline == settle(asked, DEFAULTS, NOW).deadline
+
+
+def test_a_broker_whose_clock_is_a_little_behind_makes_no_request_older() -> None:
+    """Otherwise an erasure just before would erase it."""
+    asked = request(created_unix_ms=1_000_000)
+    assert settle(asked, DEFAULTS, NOW, arrived_unix_ms=1_000_000 - 900).created_unix_ms == 1_000_000
+
+
 def test_a_process_with_a_changed_clock_uses_its_own_time() -> None:
     """It is five minutes behind the wire's time: the deadline comes at the promised moment."""
     asked = request(created_unix_ms=1_000_000, first_token_unix_ms=1_000_500, deadline_unix_ms=1_002_000)

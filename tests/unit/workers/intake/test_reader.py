@@ -51,6 +51,17 @@ def test_only_the_flooded_topic_rests() -> None:
     assert bench.at_rest == {SHORT}
 
 
+async def test_a_request_is_as_old_as_its_records_arrival() -> None:
+    """A producer whose clock is ahead keeps no question past an erasure that follows it."""
+    bench, now = IntakeBench(), int(now_unix_ms())
+    value = packed(id="r0", created_unix_ms=now + 60_000)
+    bench.intake._sorting.sort([Record(SHORT, 0, 0, b"k", value, arrived_unix_ms=now - 5_000)])
+    bench.intake._begin_what_fits()
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert [order.generation for order in bench.orders] == [now - 5_001]
+
+
 async def test_after_a_rebalance_what_is_done_or_served_is_let_alone_and_the_rest_is_read_again() -> None:
     """This holds if its deadline has passed before the rebalance ends: a served request has its own end, the rest is
     skipped."""
