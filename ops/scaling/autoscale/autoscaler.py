@@ -188,7 +188,7 @@ class Autoscaler:
     async def _measure(self) -> Capacity:
         self._basis, self._measured_s = self.evidence.basis(now_unix_ms()), monotonic_s()
         try:
-            capacity = await asyncio.to_thread(self.measure, self._basis)
+            capacity = _usable(await asyncio.to_thread(self.measure, self._basis))
         except SettingsError as error:  # by the law that workers report no load keeps the goal
             log.warning("goal_unreachable", cause=str(error), action=f"workers count as full at {_CARRIES_UNKNOWN:g}")
             capacity = Capacity.given(_CARRIES_UNKNOWN, self.sizing.attainment)
@@ -273,6 +273,13 @@ class Autoscaler:
             await self.producer.publish(Outgoing(topic, value, key=pool.encode(), partition=BROADCAST_PARTITION))
         except (BrokerUnavailable, ProtocolError) as error:
             self._outage.report_down(str(error), monotonic_s())
+
+
+def _usable(capacity: Capacity) -> Capacity:
+    """Return a capacity that work can be divided by. Raises `SettingsError` for another."""
+    if not capacity.carries > 0.0:
+        raise SettingsError("by the reported step times a worker carries nothing")
+    return capacity
 
 
 def _decoded(values: list[bytes], now_unix_ms: float) -> Iterator[ScalingRecord]:

@@ -207,10 +207,13 @@ async def test_a_wall_clock_that_jumps_hides_no_worker_and_dates_the_records(
     assert abs(written[-1].unix_ms - wall_s[0] * 1_000) < 120_000
 
 
-async def test_workers_too_slow_for_the_goal_are_still_sized() -> None:
+@pytest.mark.parametrize("carries", [None, 0.0, -0.5, float("nan")])
+async def test_workers_too_slow_for_the_goal_are_still_sized(carries: float | None) -> None:
     """The records of chat.scaling keep their times: the next start would end likewise."""
 
     def measure(_: Basis) -> Capacity:
+        if carries is not None:
+            return Capacity.given(carries, 0.96)
         raise SettingsError("even at a twentieth of a worker's capacity too few come in time")
 
     async def num_partitions(_: str) -> int:
