@@ -1,13 +1,12 @@
 """Read an HTTP request's headers. Pure."""
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
 from gateway.exchange.question import patience_ms
+from shared.wire.fields import readable_trace
 
 _TIMEOUTS: Final = ("x-stainless-read-timeout", "x-stainless-timeout")
-_TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 Headers = Mapping[str, str]
 
@@ -47,5 +46,4 @@ def is_retry(headers: Headers) -> bool:
 
 def traceparent(headers: Headers) -> str | None:
     """Return the caller's trace context; None if it is missing or malformed."""
-    given = headers.get("traceparent", "")
-    return given if _TRACEPARENT.fullmatch(given) else None
+    return readable_trace(headers.get("traceparent", ""))

@@ -78,7 +78,7 @@ def _joined(said: object) -> object:
     return "".join(map(str, parts)) if parts and all(isinstance(part, str) for part in parts) else said
 
 
-def _readable_trace(said: object) -> object:
+def readable_trace(said: object) -> str | None:
     """Normalise a traceparent to version 00 in lower case; return None if it is invalid, as W3C Trace Context
     requires."""
     text = str(said).strip().lower()[:_TRACEPARENT_CHARS]
@@ -144,7 +144,7 @@ Metadata = Annotated[
     dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]],
     Meta(max_length=16),
 ]
-Traceparent = Annotated[str, Meta(pattern=_TRACEPARENT, extra={"reads": _readable_trace})]
+Traceparent = Annotated[str, Meta(pattern=_TRACEPARENT, extra={"reads": readable_trace})]
 
 
 def is_identifier(text: str) -> bool:

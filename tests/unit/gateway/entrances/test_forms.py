@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from gateway.http.headers import traceparent
 from shared.errors import ProtocolError
 from shared.wire import codec, lenient
 from shared.wire.lenient import UNREADABLE
@@ -188,6 +189,7 @@ def test_a_header_without_a_value_is_absent(name: str, absent: bytes) -> None:
 def test_a_trace_that_cannot_be_read_costs_no_question(entrance: str, trace: str, read: str | None) -> None:
     at = ENTRANCES[entrance]
     assert at.read({**at.message, "traceparent": trace}).traceparent == read
+    assert traceparent({"traceparent": trace}) == read, "the header of HTTP, and a gRPC call's metadata"
 
 
 @pytest.mark.parametrize(
