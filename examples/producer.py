@@ -4,9 +4,9 @@ import asyncio
 import sys
 import uuid
 
-import msgpack
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import KafkaError
+from msgspec import msgpack
 
 
 async def main(kafka: str, topic: str = "chat.replies.mailer") -> None:
@@ -18,17 +18,23 @@ async def main(kafka: str, topic: str = "chat.replies.mailer") -> None:
         "reply_topic": topic,
     }
     replies = AIOKafkaConsumer(topic, bootstrap_servers=kafka, auto_offset_reset="earliest")
-    async with replies, AIOKafkaProducer(bootstrap_servers=kafka) as producer:
-        await producer.send_and_wait("chat.requests", msgpack.packb(ask), key=b"mailer-7")
-        async for reply in (msgpack.unpackb(record.value) async for record in replies):
+    producer = AIOKafkaProducer(bootstrap_servers=kafka)
+    try:
+        await replies.start()
+        await producer.start()
+        await producer.send_and_wait("chat.requests", msgpack.encode(ask), key=b"mailer-7")
+        async for reply in (msgpack.decode(record.value) async for record in replies):
             print(reply.get("delta") or reply, flush=True)
             if reply["type"] == "chat.done" and reply["request_id"] == ask["id"]:
                 break
+    finally:
+        await producer.stop()
+        await replies.stop()
 
 
 if not sys.argv[1:]:
     sys.exit("usage: python producer.py HOST:PORT, of a Kafka broker")
 try:
     asyncio.run(main(sys.argv[1]))
-except KafkaError as error:
-    sys.exit(f"no answer by Kafka at {sys.argv[1]}: {error}")
+except (KafkaError, ValueError, OverflowError) as error:
+    sys.exit(f"no answer by Kafka at '{sys.argv[1]}': {error}; write the HOST:PORT of a broker that runs")

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 import tomllib
 from pathlib import Path
 
@@ -49,6 +50,14 @@ def test_every_requirement_is_locked_with_a_version_and_a_hash(profile: str) -> 
         "setuptools",
     }
     assert wanted | _wanted(*EXTRAS[profile]) <= _locked(profile).keys()
+
+
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
+def test_an_example_needs_no_package_that_the_demo_does_not_install(example: Path) -> None:
+    """Pages have readers run it by the demo's `.venv/bin/python`; the tests' environment has more packages."""
+    lines = re.findall(r"^(?:import|from) (\w+)", example.read_text(), re.MULTILINE)
+    modules = set(lines) - sys.stdlib_module_names - {"replyline_client"}  # which ask.py says how to install
+    assert modules <= {name.replace("-", "_") for name in _locked("demo")}
 
 
 NPM_LOCKS = [
