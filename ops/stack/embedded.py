@@ -170,7 +170,8 @@ class EmbeddedRedis:
 
     @property
     def url(self) -> str:
-        return f"redis://:{self._password}@127.0.0.1:{self.port}/0"
+        """The user is named because `redis-cli -u` sends an empty name otherwise, and is refused."""
+        return f"redis://default:{self._password}@127.0.0.1:{self.port}/0"
 
     @property
     def running(self) -> bool:

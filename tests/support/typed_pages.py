@@ -21,6 +21,13 @@ _DEMO_ENV: Final = re.compile(r"\. \.run/demo\.env|export PATH=\$PWD/\.venv/bin:
 _OWN: Final = re.compile(r"<\w|…|10\.0\.0\.|\.example|:9090|~/|/models/|\b17\b")
 """Marks a line that names something only the reader has: a file, a host, a dead letter."""
 
+_INLINE: Final = re.compile(r"`((?:redis-cli|replyline) [^`]+)`")
+_ELSEWHERE: Final = re.compile(
+    r"\b(?:HOST|ID|N|rollout|chaos|info stats|dlq replay|diagnose|doctor|autoscale run|topics create)\b|--edge"
+)
+"""Marks a runbook's command that needs a rollout, a dead letter, a cluster or many minutes, or fails on a busy
+machine."""
+
 _CLUSTER: Final = "needs a Kubernetes cluster and an image registry"
 _COMPOSE: Final = "needs docker: tests/unit/repo/test_compose.py compares the layout with the settings"
 _GPU: Final = "needs a GPU, or packages of several GB"
@@ -148,4 +155,13 @@ def blocks(page: Path) -> Iterator[Block]:
     yield from (Block(name, block) for _, block in sorted(found) if _PROGRAM.match(block))
 
 
+RUNBOOK_COMMANDS: Final = sorted(
+    {
+        command
+        for page in (ROOT / "docs" / "runbooks").glob("*.md")
+        for command in _INLINE.findall(page.read_text())
+        if not _ELSEWHERE.search(command)
+    }
+)
+"""The commands within the runbooks' sentences that can be typed on the demo."""
 ALL: Final = [block for page in sorted(PAGES) for block in blocks(page)]

@@ -87,7 +87,9 @@ def diagnose(
         _print(Console(highlight=False, soft_wrap=True), verdict, causes(), looked_at(system, way_in))
         for line in seen_before(found, shelf.all()):
             typer.echo(line)
-    if keep and found:
+    if keep and not found:
+        typer.echo("nothing is kept", err=as_json)
+    elif keep:
         path = shelf.keep(new_incident(found, now_unix_ms()))
         typer.echo(f"kept: {path}; what helped: replyline incidents note {path.stem} TEXT", err=as_json)
     raise typer.Exit(0 if verdict.bottleneck is None else 1)

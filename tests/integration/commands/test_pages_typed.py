@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from ops.stack.processes import free_port
 from tests.support.shells import ROOT, Shell, shell
-from tests.support.typed_pages import ALL, DEMO, TYPED, Block
+from tests.support.typed_pages import ALL, DEMO, RUNBOOK_COMMANDS, TYPED, Block
 
 SHOP = """[{"id": "hours", "topic": "shop", "en": {"question": "When?", "answer": "At 9:00.", "alternatives": []}}]"""
 NO_DEMO = ("make demo", "AUTH__SECRET_FILE", "AUTH__MODE", "openssl", "faq sign")
@@ -99,6 +99,13 @@ async def reader(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Term
 @pytest.mark.parametrize("block", PLAIN)
 async def test_a_block_can_be_typed_while_the_demo_runs(reader: Terminal, block: Block) -> None:
     await reader.type(f". .run/demo.env\n{block.lines}")
+
+
+@pytest.mark.parametrize("command", RUNBOOK_COMMANDS)
+async def test_a_command_in_a_runbooks_sentence_can_be_typed_while_the_demo_runs(
+    reader: Terminal, command: str
+) -> None:
+    await reader.type(f". .run/demo.env\n{command}")
 
 
 async def test_a_demo_that_checks_tokens_is_the_centre_of_an_edge(tmp_path: Path) -> None:
