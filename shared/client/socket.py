@@ -170,4 +170,5 @@ def address_of(url: str) -> WebSocketURI:
         return parse_uri(url)
     except (InvalidURI, ValueError) as error:  # ValueError: the port is not a number, or too large
         wrong = error.msg if isinstance(error, InvalidURI) else error
-        raise SettingsError(f"{url} is not a gateway's address: {wrong}; write ws://host:port/ws") from None
+        shown = url or "''"
+        raise SettingsError(f"{shown} is not a gateway's address: {wrong}; write ws://host:port/ws") from None

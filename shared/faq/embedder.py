@@ -40,11 +40,15 @@ class Encoder:
         model, tokenizer = _model_in(folder), folder / "tokenizer.json"
         if model is None or not tokenizer.is_file():
             missing = "model.onnx" if model is None else "tokenizer.json"
-            raise SettingsError(f"faq.embeddings_dir={folder}: holds no {missing}; name a sentence-embedding model")
+            raise SettingsError(
+                f"REPLYLINE_FAQ__EMBEDDINGS_DIR={folder}: holds no {missing}; name a sentence-embedding model"
+            )
         try:
             import onnxruntime
         except ImportError as error:
-            raise SettingsError(f"faq.embeddings_dir needs onnxruntime: {install_command('dense')}") from error
+            raise SettingsError(
+                f"REPLYLINE_FAQ__EMBEDDINGS_DIR needs onnxruntime: {install_command('dense')}"
+            ) from error
         from tokenizers import Tokenizer
 
         self._pooling = _pooling_of(folder)
@@ -54,13 +58,15 @@ class Encoder:
             self._session: Any = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
             self._tokenizer = Tokenizer.from_file(str(tokenizer))
         except Exception as error:  # onnxruntime and tokenizers raise their own kinds, all of them of a bad file
-            raise SettingsError(f"faq.embeddings_dir={folder}: {' '.join(str(error).split())}") from error
+            raise SettingsError(f"REPLYLINE_FAQ__EMBEDDINGS_DIR={folder}: {' '.join(str(error).split())}") from error
         self._tokenizer.enable_truncation(MAX_TOKENS)
         self._tokenizer.enable_padding()
         self._inputs = [given.name for given in self._session.get_inputs()]
         unknown = sorted(set(self._inputs) - _INPUTS)
         if unknown:
-            raise SettingsError(f"faq.embeddings_dir={folder}: the model wants {unknown[0]!r}, which no text gives")
+            raise SettingsError(
+                f"REPLYLINE_FAQ__EMBEDDINGS_DIR={folder}: the model wants {unknown[0]!r}, which no text gives"
+            )
 
     def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """[texts, dimensions], each of length 1; 0 where a text has no token."""
@@ -128,11 +134,13 @@ def _pooling_of(folder: Path) -> Pooling:
     try:
         config = msgspec.json.decode(path.read_bytes(), type=dict[str, object])
     except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
-        raise SettingsError(f"faq.embeddings_dir={folder}: {POOLING_FILE}: {error}") from error
+        raise SettingsError(f"REPLYLINE_FAQ__EMBEDDINGS_DIR={folder}: {POOLING_FILE}: {error}") from error
     modes = {name.removeprefix(_MODES) for name, on in config.items() if name.startswith(_MODES) and on is True}
     if modes == {"cls_token"}:
         return "cls"
     if modes == {"mean_tokens"}:
         return "mean"
     named = ", ".join(sorted(modes)) or "nothing"
-    raise SettingsError(f"faq.embeddings_dir={folder}: pools by {named}; only cls_token or mean_tokens can be done")
+    raise SettingsError(
+        f"REPLYLINE_FAQ__EMBEDDINGS_DIR={folder}: pools by {named}; only cls_token or mean_tokens can be done"
+    )

@@ -283,11 +283,12 @@ def cause_of(error: Exception) -> str:
     said = str(error).rstrip(".") or "no answer in time"
     match error:
         case AuthenticationError():
-            return f"{said}: check the user in redis.url, and redis.password_file"
+            return f"{said}: check the user in REPLYLINE_REDIS__URL, and REPLYLINE_REDIS__PASSWORD_FILE"
         case NoPermissionError():
             return f"{said}: see docs/security.md for the permissions that the user needs"
         case RedisError() if "CERTIFICATE_VERIFY_FAILED" in said:
-            return f"{said}: check redis.tls_ca, and that the host in redis.url is in the certificate"
+            host = "the host in REPLYLINE_REDIS__URL is in the certificate"
+            return f"{said}: check REPLYLINE_REDIS__TLS_CA, and that {host}"
     return said
 
 
@@ -342,7 +343,7 @@ class _FileCredentials(CredentialProvider):
         try:
             password = self._settings.read_password() or ""
         except ValueError as error:
-            file = f"{self._settings.group}.password_file={str(self._settings.password_file)!r}"
+            file = f"REPLYLINE_{self._settings.group.upper()}__PASSWORD_FILE={str(self._settings.password_file)!r}"
             raise AuthenticationError(f"{file}: {error}") from None
         return (unquote(self._user), password) if self._user else (password,)
 

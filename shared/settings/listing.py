@@ -1,5 +1,6 @@
 """List the settings by the question that a reader has, with the most important ones first."""
 
+import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -7,6 +8,7 @@ from shared.settings.group import SettingsGroup
 from shared.settings.redis import without_password
 from shared.settings.settings import PREFIX, Settings
 
+_NAME: Final = re.compile(r"(?<![\w./'])(?:[a-z_]+\.[a-z_]+|[a-z]+_[a-z_]+)(?![\w/'])")
 FIRST: Final = "What does every installation set?"
 # A group's name includes those of its settings that no question lists separately.
 QUESTIONS: Final[dict[str, tuple[str, ...]]] = {
@@ -141,6 +143,14 @@ def by_question(settings: Settings | None = None) -> list[tuple[str, list[Descri
     if found:
         raise AssertionError(f"add {', '.join(found)} to a question of QUESTIONS")
     return listed
+
+
+def by_variable(message: str, group: str = "") -> str:
+    """Return a message with each setting's variable in place of its name, which cannot be typed: `kafka.username`, or
+    `username` in a message about that group."""
+    variables = {name: setting.variable for name, setting in _each(None)}
+    variables |= {name.removeprefix(f"{group}."): variable for name, variable in variables.items() if group}
+    return _NAME.sub(lambda name: variables.get(name[0], name[0]), message)
 
 
 def _each(settings: Settings | None) -> Iterator[tuple[str, Described]]:

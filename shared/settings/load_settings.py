@@ -9,7 +9,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from shared.errors import SettingsError
-from shared.settings.listing import describe
+from shared.settings.listing import by_variable, describe
 from shared.settings.redis import refused_value
 from shared.settings.settings import PREFIX, Settings
 
@@ -51,13 +51,16 @@ def load_settings(**overrides: Any) -> Settings:
 
 def _line(item: Any) -> str:
     place = [part for part in item["loc"] if isinstance(part, str)]  # without the index in a list
-    variable = PREFIX + "__".join(place).upper() if place else "settings"
+    variable = PREFIX + "__".join(place).upper()
     if item["type"] == "extra_forbidden":
         return f"{variable}: no such setting; `replyline settings` lists them"
-    shown = bool(place) and not place[-1].endswith(("secret", "password")) and not isinstance(item["input"], dict)
+    said = item["msg"].removeprefix("Value error, ")
+    message = by_variable(said, ".".join(place))
+    if isinstance(item["input"], dict):  # several settings: the message names them
+        return message if message != said else f"{variable}: {message}"
     value = refused_value(item["input"]) if isinstance(item["input"], str) else item["input"]
-    given = f"={value!r}" if shown else ""
-    return f"{variable}{given}: {item['msg'].removeprefix('Value error, ')}"
+    given = "" if place[-1].endswith(("secret", "password")) else f"={value!r}"
+    return f"{variable}{given}: {message}"
 
 
 def _unknown_variables(environ: Mapping[str, str]) -> list[str]:

@@ -81,7 +81,7 @@ class RedisAddress(SettingsGroup):
         group, url = self.group, urlsplit(self.url)
         if self.tls_ca is not None and url.scheme not in {"rediss", "rediss+sentinel"}:
             raise ValueError(
-                f"tls_ca={str(self.tls_ca)!r} has no effect: {group}.url does not begin with rediss:// or "
+                f"{group}.tls_ca={str(self.tls_ca)!r} has no effect: {group}.url does not begin with rediss:// or "
                 "rediss+sentinel://"
             )
         if self.password_file is not None and not self.url:

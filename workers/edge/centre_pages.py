@@ -119,7 +119,7 @@ class CentrePages:
         except (httpx2.HTTPError, RuntimeError) as error:  # RuntimeError: the client was closed by `reconnect`
             raise CentreAway(f"{self._settings.http_url} does not answer ({type(error).__name__})") from None
         except ValueError as error:
-            raise CentreAway(f"edge.token_file: {error}") from None
+            raise CentreAway(f"REPLYLINE_EDGE__TOKEN_FILE: {error}") from None
         if got.status_code in {_OK, _SAME}:
             return got
         said = _said(got.content)
@@ -135,7 +135,7 @@ class CentrePages:
 
 
 class _ErrorPage(msgspec.Struct):
-    message: str = "not a page for edges; does edge.centre_http lead to the gateways' HTTP port?"
+    message: str = "not a page for edges; does REPLYLINE_EDGE__CENTRE_HTTP lead to the gateways' HTTP port?"
     code: str = ""
 
 

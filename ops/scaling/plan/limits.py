@@ -61,14 +61,14 @@ def limits(sized: Sized, per_s_of_one: float, settings: Settings) -> list[Limit]
     kafka = settings.kafka
     found = [
         _limit(
-            f"kafka.request_partitions={kafka.request_partitions}: a worker each at most",
+            f"REPLYLINE_KAFKA__REQUEST_PARTITIONS={kafka.request_partitions}: a worker each at most",
             "replyline topics grow --partitions N",
             lambda workers, _plan, _chats: workers <= kafka.request_partitions,
             sized,
             per_s_of_one,
         ),
         _limit(
-            f"kafka.reply_partitions={kafka.reply_partitions}: a gateway each",
+            f"REPLYLINE_KAFKA__REPLY_PARTITIONS={kafka.reply_partitions}: a gateway each",
             "REPLYLINE_KAFKA__REPLY_PARTITIONS, before the topics are created",
             lambda _workers, plan, _chats: plan.gateways <= kafka.reply_partitions,
             sized,

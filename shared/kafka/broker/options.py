@@ -33,14 +33,16 @@ def security_options(settings: KafkaSettings) -> dict[str, Any]:
             options["ssl_context"] = tls_context(settings.tls_ca, settings.tls_cert, settings.tls_key)
         except OSError as error:
             raise BrokerUnavailable(
-                f"no TLS with {settings.bootstrap_servers}: {error.strerror or error}; check kafka.tls_ca, "
-                "kafka.tls_cert and kafka.tls_key"
+                f"no TLS with {settings.bootstrap_servers}: {error.strerror or error}; check REPLYLINE_KAFKA__TLS_CA, "
+                "REPLYLINE_KAFKA__TLS_CERT and REPLYLINE_KAFKA__TLS_KEY"
             ) from error
     if settings.uses_sasl:
         try:
             password = settings.read_password()
         except ValueError as error:
-            raise BrokerUnavailable(f"kafka.password_file={str(settings.password_file)!r}: {error}") from None
+            raise BrokerUnavailable(
+                f"REPLYLINE_KAFKA__PASSWORD_FILE={str(settings.password_file)!r}: {error}"
+            ) from None
         options |= {
             "sasl_mechanism": settings.sasl_mechanism,
             "sasl_plain_username": settings.username,

@@ -30,7 +30,7 @@ def broker_addresses(settings: KafkaSettings) -> list[tuple[str, int]]:
 
 async def why_unreachable(settings: KafkaSettings) -> str | None:
     """Return one line with the cause and what to check, or None if a broker accepts a connection now."""
-    absent = "no address in kafka.bootstrap_servers"
+    absent = "no address in REPLYLINE_KAFKA__BOOTSTRAP_SERVERS"
     for host, port in broker_addresses(settings):
         try:
             await _look_in(settings, host, port)
@@ -65,28 +65,28 @@ async def _look_in(settings: KafkaSettings, host: str, port: int) -> None:
 
 def refusal(error: Exception, settings: KafkaSettings, address: str) -> str | None:
     """Return what the broker refused and what to check, or None if there is no broker at the address."""
-    security = f"kafka.security={settings.security}"
+    security = f"REPLYLINE_KAFKA__SECURITY={settings.security}"
     match error:
         case SaslAuthenticationFailed():
             cause = (
                 f"rejects user {settings.username!r} with this password ({settings.sasl_mechanism}): check "
-                "kafka.username and kafka.password_file"
+                "REPLYLINE_KAFKA__USERNAME and REPLYLINE_KAFKA__PASSWORD_FILE"
             )
         case UnsupportedSaslMechanismError():
-            cause = f"does not support {settings.sasl_mechanism}: check kafka.sasl_mechanism"
+            cause = f"does not support {settings.sasl_mechanism}: check REPLYLINE_KAFKA__SASL_MECHANISM"
         case IllegalSaslStateError():
             cause = f"does not expect a login: check {security}"
         case ssl.SSLCertVerificationError():
             cause = (
-                f"shows a certificate that is not trusted ({error.verify_message.rstrip('.')}): check kafka.tls_ca, "
-                "and that kafka.bootstrap_servers has the name that the certificate is for"
+                f"shows a certificate that is not trusted ({error.verify_message.rstrip('.')}): check "
+                "REPLYLINE_KAFKA__TLS_CA, and that REPLYLINE_KAFKA__BOOTSTRAP_SERVERS has the certificate's name"
             )
         case ValueError():  # raised by aiokafka if the broker's own SCRAM proof is wrong
             cause = f"could not prove that it knows the password of user {settings.username!r}: is it the right broker?"
         case ssl.SSLError() | ConnectionResetError() | ConnectionAbortedError() if settings.uses_tls:
             cause = f"closes the TLS handshake: check {security} against its listener"
         case KafkaConnectionError() if isinstance(error.__cause__, ssl.SSLError):
-            cause = f"rejects this process's certificate ({error.__cause__.reason}): check kafka.tls_cert"
+            cause = f"rejects this process's certificate ({error.__cause__.reason}): check REPLYLINE_KAFKA__TLS_CERT"
         case KafkaConnectionError():
             cause = f"closes the connection immediately: check {security} against its listener"
         case _:

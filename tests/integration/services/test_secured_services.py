@@ -68,7 +68,7 @@ async def test_gateway_and_worker_work_with_the_documented_rights(secured: Secur
         worker = system.worker(**secured.environment("worker"), **common)
         gateway = system.gateway(**secured.environment("gateway"), **common, quotas__tenant_per_minute=1_000)
         why = await eventually(lambda: why_kept_out(gateway), limit_s=60)
-        assert "rejects user 'gateway' with this password (SCRAM-SHA-512): check kafka.username" in why
+        assert "rejects user 'gateway' with this password (SCRAM-SHA-512): check REPLYLINE_KAFKA__USERNAME" in why
         file.write_text(secured.passwords["gateway"])
         await worker.ready()
         await gateway.ready()
@@ -261,24 +261,27 @@ async def test_no_process_may_create_topics(secured: Secured, user: str) -> None
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"password": "wrong"}, ["user 'gateway'", "SCRAM-SHA-512", "kafka.password_file"]),
-        ({"username": "nobody"}, ["user 'nobody'", "check kafka.username"]),
-        ({"sasl_mechanism": "SCRAM-SHA-256"}, ["does not support SCRAM-SHA-256", "check kafka.sasl_mechanism"]),
-        ({"tls_ca": None}, ["certificate that is not trusted", "check kafka.tls_ca"]),
-        ({"host": "localhost"}, ["certificate that is not trusted", "localhost", "kafka.bootstrap_servers"]),
+        ({"password": "wrong"}, ["user 'gateway'", "SCRAM-SHA-512", "REPLYLINE_KAFKA__PASSWORD_FILE"]),
+        ({"username": "nobody"}, ["user 'nobody'", "check REPLYLINE_KAFKA__USERNAME"]),
+        (
+            {"sasl_mechanism": "SCRAM-SHA-256"},
+            ["does not support SCRAM-SHA-256", "check REPLYLINE_KAFKA__SASL_MECHANISM"],
+        ),
+        ({"tls_ca": None}, ["certificate that is not trusted", "check REPLYLINE_KAFKA__TLS_CA"]),
+        ({"host": "localhost"}, ["certificate that is not trusted", "localhost", "REPLYLINE_KAFKA__BOOTSTRAP_SERVERS"]),
         (
             {"security": "ssl", "username": None, "password_file": None},
-            ["closes the connection", "check kafka.security=ssl"],
+            ["closes the connection", "check REPLYLINE_KAFKA__SECURITY=ssl"],
         ),
         (
             {"security": "sasl_plaintext", "tls_ca": None},
-            ["closes the connection", "check kafka.security=sasl_plaintext"],
+            ["closes the connection", "check REPLYLINE_KAFKA__SECURITY=sasl_plaintext"],
         ),
-        ({"listener": "plaintext"}, ["closes the TLS handshake", "check kafka.security=sasl_ssl"]),
+        ({"listener": "plaintext"}, ["closes the TLS handshake", "check REPLYLINE_KAFKA__SECURITY=sasl_ssl"]),
         ({"listener": "plaintext", "security": "sasl_plaintext", "tls_ca": None}, ["does not expect a login"]),
         (
             {"listener": "tls", "security": "ssl", "username": None, "password_file": None},
-            ["rejects this process's certificate", "check kafka.tls_cert"],
+            ["rejects this process's certificate", "check REPLYLINE_KAFKA__TLS_CERT"],
         ),
     ],
 )
@@ -298,16 +301,18 @@ async def test_a_brokers_refusal_is_one_line_with_what_to_check(
 
 async def test_another_authority_is_not_trusted(secured: Secured) -> None:
     another = Authority(secured.folder, "another").ca
-    with pytest.raises(BrokerUnavailable, match=r"certificate that is not trusted .*check kafka\.tls_ca"):
+    with pytest.raises(BrokerUnavailable, match=r"certificate that is not trusted .*check REPLYLINE_KAFKA__TLS_CA"):
         await describe_topics(secured.kafka("gateway", tls_ca=another))
-    assert "check redis.tls_ca" in await why_redis_is_missing(secured.redis_settings("gateway", tls_ca=another))
+    assert "check REPLYLINE_REDIS__TLS_CA" in await why_redis_is_missing(
+        secured.redis_settings("gateway", tls_ca=another)
+    )
 
 
 async def test_redis_refusals_name_what_to_check_and_no_password(secured: Secured) -> None:
     url = f"rediss://gateway:wr0ng@127.0.0.1:{secured.redis.port}/0"
     told = await why_redis_is_missing(secured.redis_settings("gateway", url=url, password_file=None))
     assert f"no Redis at rediss://gateway:***@127.0.0.1:{secured.redis.port}/0: " in told
-    assert "check the user in redis.url, and redis.password_file" in told
+    assert "check the user in REPLYLINE_REDIS__URL, and REPLYLINE_REDIS__PASSWORD_FILE" in told
 
 
 async def why_redis_is_missing(settings: RedisSettings) -> str:
@@ -343,7 +348,7 @@ async def test_the_doctor_reports_refusals_without_a_password(secured: Secured) 
             stdout=asyncio.subprocess.PIPE,
         )
         told.append((await process.communicate())[0].decode())
-    refusals = ("rejects user 'gateway'", "check the user in redis.url, and redis.password_file")
+    refusals = ("rejects user 'gateway'", "check the user in REPLYLINE_REDIS__URL, and REPLYLINE_REDIS__PASSWORD_FILE")
     assert [[refusal in out for refusal in refusals] for out in told] == [[False, False], [True, True]]
     assert "wr0ng" not in told[1]
 

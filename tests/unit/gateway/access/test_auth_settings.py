@@ -44,8 +44,8 @@ def test_keys_mean_tokens(auth: dict[str, str], mode: str) -> None:
 @pytest.mark.parametrize(
     ("auth", "words"),
     [
-        ({"mode": "token"}, ["auth.mode=token", "auth.secret_file", "auth.jwks"]),
-        ({"mode": "anonymous", "jwks": "keys.json"}, ["auth.mode=anonymous", "auth.secret_file"]),
+        ({"mode": "token"}, ["REPLYLINE_AUTH__MODE=token", "REPLYLINE_AUTH__SECRET_FILE", "REPLYLINE_AUTH__JWKS"]),
+        ({"mode": "anonymous", "jwks": "keys.json"}, ["REPLYLINE_AUTH__MODE=anonymous", "REPLYLINE_AUTH__SECRET_FILE"]),
         ({"mode": "open"}, ["AUTH__MODE='open'"]),
         ({"secret_file": "nowhere"}, ["AUTH__SECRET_FILE='nowhere'", "No such file"]),
         ({"jwks": "http://id.example/keys"}, ["AUTH__JWKS='http://id.example/keys'", "https://"]),

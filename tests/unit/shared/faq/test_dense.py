@@ -278,8 +278,8 @@ def test_a_paraphrase_farther_than_neighbouring_entries_are_still_counts() -> No
     [
         (lambda folder: (folder / "model.onnx").unlink(), r"holds no model\.onnx"),
         (lambda folder: (folder / "tokenizer.json").unlink(), r"holds no tokenizer\.json"),
-        (lambda folder: (folder / "model.onnx").write_bytes(b"no model"), "embeddings_dir"),
-        (lambda folder: (folder / "tokenizer.json").write_text("{}"), "embeddings_dir"),
+        (lambda folder: (folder / "model.onnx").write_bytes(b"no model"), "EMBEDDINGS_DIR"),
+        (lambda folder: (folder / "tokenizer.json").write_text("{}"), "EMBEDDINGS_DIR"),
         (lambda folder: make_model(folder, inputs=("input_ids", "pixels")), "the model wants 'pixels'"),
     ],
 )

@@ -63,23 +63,36 @@ def refused(**settings: Any) -> str:
     [
         ({"security": "tls"}, ["KAFKA__SECURITY='tls'", "'sasl_ssl'"]),
         ({"bootstrap_servers": "a:9092,b:port"}, ["KAFKA__BOOTSTRAP_SERVERS='a:9092,b:port'", "host:port"]),
-        ({"username": "gateway"}, ["kafka.username", "kafka.security=plaintext", "set kafka.security=sasl_ssl"]),
-        ({"security": "ssl", "password_file": __file__}, ["kafka.password_file", "kafka.security=ssl"]),
-        ({"security": "sasl_ssl", "password_file": __file__}, ["kafka.security=sasl_ssl", "set kafka.username"]),
-        (LOGIN, ["kafka.security=sasl_ssl", "set kafka.password_file"]),
-        ({**LOGIN, "password_file": ""}, ["set kafka.password_file"]),
+        (
+            {"username": "gateway"},
+            [
+                "REPLYLINE_KAFKA__USERNAME",
+                "REPLYLINE_KAFKA__SECURITY=plaintext",
+                "set REPLYLINE_KAFKA__SECURITY=sasl_ssl",
+            ],
+        ),
+        (
+            {"security": "ssl", "password_file": __file__},
+            ["REPLYLINE_KAFKA__PASSWORD_FILE", "REPLYLINE_KAFKA__SECURITY=ssl"],
+        ),
+        (
+            {"security": "sasl_ssl", "password_file": __file__},
+            ["REPLYLINE_KAFKA__SECURITY=sasl_ssl", "set REPLYLINE_KAFKA__USERNAME"],
+        ),
+        (LOGIN, ["REPLYLINE_KAFKA__SECURITY=sasl_ssl", "set REPLYLINE_KAFKA__PASSWORD_FILE"]),
+        ({**LOGIN, "password_file": ""}, ["set REPLYLINE_KAFKA__PASSWORD_FILE"]),
         ({**LOGIN, "password_file": "nowhere"}, ["KAFKA__PASSWORD_FILE='nowhere'", "No such file"]),
         ({**LOGIN, "password_file": "/dev/null"}, ["KAFKA__PASSWORD_FILE", "is empty"]),
         ({**LOGIN, "password_file": __file__, "sasl_mechanism": "SCRAM"}, ["KAFKA__SASL_MECHANISM='SCRAM'"]),
         (
             {**LOGIN, "security": "sasl_plaintext", "password_file": __file__, "sasl_mechanism": "PLAIN"},
-            ["kafka.sasl_mechanism=PLAIN", "kafka.security=sasl_plaintext", "SCRAM-SHA-512"],
+            ["REPLYLINE_KAFKA__SASL_MECHANISM=PLAIN", "REPLYLINE_KAFKA__SECURITY=sasl_plaintext", "SCRAM-SHA-512"],
         ),
         ({"security": "ssl", "tls_ca": "nowhere"}, ["KAFKA__TLS_CA='nowhere'", "No such file"]),
         ({"security": "ssl", "tls_ca": __file__}, ["KAFKA__TLS_CA", "no PEM certificate"]),
-        ({"security": "ssl", "tls_key": "key.pem"}, ["kafka.tls_key", "set kafka.tls_cert"]),
-        ({"security": "ssl", "tls_cert": __file__}, ["kafka.tls_cert", "kafka.tls_key"]),
-        ({"tls_cert": "mine.pem"}, ["kafka.tls_cert", "kafka.security=plaintext", "ssl"]),
+        ({"security": "ssl", "tls_key": "key.pem"}, ["REPLYLINE_KAFKA__TLS_KEY", "set REPLYLINE_KAFKA__TLS_CERT"]),
+        ({"security": "ssl", "tls_cert": __file__}, ["REPLYLINE_KAFKA__TLS_CERT", "REPLYLINE_KAFKA__TLS_KEY"]),
+        ({"tls_cert": "mine.pem"}, ["REPLYLINE_KAFKA__TLS_CERT", "REPLYLINE_KAFKA__SECURITY=plaintext", "ssl"]),
     ],
 )
 def test_contradictory_settings_are_refused_in_one_line(kafka: dict[str, str], words: list[str]) -> None:
@@ -137,20 +150,20 @@ def test_each_client_reads_the_password_file_again(password_file: Path) -> None:
     password_file.write_text("the next one")
     assert connection_options(settings)["sasl_plain_password"] == "the next one"
     password_file.unlink()
-    with pytest.raises(BrokerUnavailable, match=r"kafka\.password_file=.*No such file"):
+    with pytest.raises(BrokerUnavailable, match=r"REPLYLINE_KAFKA__PASSWORD_FILE=.*No such file"):
         connection_options(settings)
 
 
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (SaslAuthenticationFailed("no"), ["user 'gateway'", "SCRAM-SHA-512", "check kafka.username"]),
-        (UnsupportedSaslMechanismError(), ["SCRAM-SHA-512", "check kafka.sasl_mechanism"]),
-        (IllegalSaslStateError(), ["does not expect a login", "check kafka.security=sasl_ssl"]),
+        (SaslAuthenticationFailed("no"), ["user 'gateway'", "SCRAM-SHA-512", "check REPLYLINE_KAFKA__USERNAME"]),
+        (UnsupportedSaslMechanismError(), ["SCRAM-SHA-512", "check REPLYLINE_KAFKA__SASL_MECHANISM"]),
+        (IllegalSaslStateError(), ["does not expect a login", "check REPLYLINE_KAFKA__SECURITY=sasl_ssl"]),
         (ValueError("Server sent wrong signature!"), ["user 'gateway'", "right broker"]),
-        (ssl.SSLError(1, "wrong version number"), ["closes the TLS handshake", "kafka.security=sasl_ssl"]),
+        (ssl.SSLError(1, "wrong version number"), ["closes the TLS handshake", "REPLYLINE_KAFKA__SECURITY=sasl_ssl"]),
         (ConnectionResetError(104, "reset"), ["closes the TLS handshake"]),
-        (KafkaConnectionError("closed"), ["closes the connection", "kafka.security=sasl_ssl"]),
+        (KafkaConnectionError("closed"), ["closes the connection", "REPLYLINE_KAFKA__SECURITY=sasl_ssl"]),
     ],
 )
 def test_a_refused_login_is_reported_with_what_to_check(
@@ -205,7 +218,7 @@ def test_a_password_that_a_url_cannot_contain_is_not_shown(form: str, mark: str)
     told = refused(redis={"url": f"redis://gateway:{form.format(PASSWORD, mark)}@host:6379/0"})
     assert told.startswith("REPLYLINE_REDIS__URL='redis://gateway:***@host:6379/0': ")
     assert "%2F" in told
-    assert "redis.password_file" in told
+    assert "REPLYLINE_REDIS__PASSWORD_FILE" in told
 
 
 @pytest.mark.parametrize(
@@ -239,7 +252,7 @@ def test_an_invalid_sentinel_url_is_refused_in_one_line_with_the_right_form(url:
     assert told.startswith(f"REPLYLINE_REDIS__URL='{url}': ")
     assert said in told
     assert "\n" not in told
-    assert "unset redis.cluster" in refused(redis={"url": "redis+sentinel://one/shop", "cluster": True})
+    assert "unset REPLYLINE_REDIS__CLUSTER" in refused(redis={"url": "redis+sentinel://one/shop", "cluster": True})
 
 
 def test_a_sentinel_url_names_the_sentinels_and_the_masters_credentials(password_file: Path) -> None:
@@ -297,7 +310,7 @@ async def test_redis_gets_the_password_from_the_file_for_the_urls_user(
     rewrite(password_file, "the next one")
     assert login.get_credentials() == ("gate way", "the next one")
     rewrite(password_file, None)
-    with pytest.raises(AuthenticationError, match=r"redis\.password_file=.*No such file"):
+    with pytest.raises(AuthenticationError, match=r"REPLYLINE_REDIS__PASSWORD_FILE=.*No such file"):
         login.get_credentials()
     await client.aclose()
 

@@ -1,5 +1,6 @@
 """An invalid setting stops the process with a line that names its variable."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import pytest
 from shared.errors import SettingsError
 from shared.settings import PromiseSettings, Settings, describe, load_settings
 from shared.settings.group import SettingsGroup
+
+ROOT = Path(__file__).parents[4]
 
 Put = Callable[[dict[str, str]], None]
 
@@ -79,10 +82,13 @@ def test_a_bad_value_names_its_variable_in_one_line(put: Put, variable: str, val
 @pytest.mark.parametrize(
     ("values", "named"),
     [
-        ({"PROMISE__DEADLINE_MS": "9000", "PROMISE__MAX_DEADLINE_MS": "8000"}, ["deadline_ms", "max_deadline_ms"]),
-        ({"PROMISE__DEADLINE_MS": "2000", "PROMISE__FIRST_TOKEN_MS": "2001"}, ["first_token_ms=2001", "deadline_ms"]),
-        ({"LIMITS__DEFAULT_OUTPUT_TOKENS": "600"}, ["default_output_tokens", "max_output_tokens"]),
-        ({"GATEWAY__REPLY_PARTITION": "8"}, ["gateway.reply_partition", "kafka.reply_partitions"]),
+        ({"PROMISE__DEADLINE_MS": "9000", "PROMISE__MAX_DEADLINE_MS": "8000"}, ["__DEADLINE_MS", "__MAX_DEADLINE_MS"]),
+        (
+            {"PROMISE__DEADLINE_MS": "2000", "PROMISE__FIRST_TOKEN_MS": "2001"},
+            ["__FIRST_TOKEN_MS=2001", "__DEADLINE_MS"],
+        ),
+        ({"LIMITS__DEFAULT_OUTPUT_TOKENS": "600"}, ["__DEFAULT_OUTPUT_TOKENS", "__MAX_OUTPUT_TOKENS"]),
+        ({"GATEWAY__REPLY_PARTITION": "8"}, ["GATEWAY__REPLY_PARTITION", "KAFKA__REPLY_PARTITIONS"]),
     ],
 )
 def test_both_of_two_contradictory_values_are_named(put: Put, values: dict[str, str], named: list[str]) -> None:
@@ -274,3 +280,18 @@ def test_the_cursor_secret_is_long_and_never_shown(put: Put, tmp_path: Path) -> 
     settings = load_settings()
     assert "s3cret" not in f"{describe(settings)} {settings}"
     assert settings.gateway.cursor_secret_bytes() == b"s3cret" * 6
+
+
+@pytest.mark.parametrize("room", ["gateway", "ops", "shared", "workers"])
+def test_a_message_names_a_settings_variable_which_can_be_typed(room: str) -> None:
+    """The settings' own messages are translated as they are read."""
+    typed = {setting.variable for setting in describe()}
+    named = [
+        (path.name, text)
+        for path in (ROOT / room).rglob("*.py")
+        if path.parent.name != "settings"
+        for text in re.findall(r'f?"([^"\n]* [^"\n]*)"(?!"")', path.read_text())
+        for group, name in re.findall(r"(?<![\w.])([a-z_]+)\.([a-z_]+)(?![\w.(])", re.sub(r"{[^}]*}", "", text))
+        if f"REPLYLINE_{group}__{name}".upper() in typed
+    ]
+    assert named == []

@@ -19,8 +19,8 @@ from shared.wire.messages import SessionStart
 async def test_what_is_no_websocket_address_is_said_in_one_line(url: str) -> None:
     with pytest.raises(SettingsError) as raised:
         await Wire.connect(url, subprotocol="chat.v1.json", on_frame=lambda *_: None, on_lost=lambda _: None)
-    told = str(raised.value)
-    assert told.startswith(f"{url} is not a gateway's address: ")
+    told, shown = str(raised.value), url or "''"
+    assert told.startswith(f"{shown} is not a gateway's address: ")
     assert told.endswith("; write ws://host:port/ws")
     assert "\n" not in told
 

@@ -146,7 +146,7 @@ def test_what_is_reached_first_comes_first_and_one_more_worker_is_too_many() -> 
     found = limits(sized, 5.6, settings)
     assert [limit.workers for limit in found] == sorted(limit.workers or 0 for limit in found)
     assert (found[0].workers, found[0].per_s) == (12, pytest.approx(67.2))
-    replies = next(limit for limit in found if "reply_partitions" in limit.what)
+    replies = next(limit for limit in found if "REPLY_PARTITIONS" in limit.what)
     assert replies.workers is not None
     assert sized(replies.workers * 5.6)[0].gateways <= 2 < sized((replies.workers + 1) * 5.6)[0].gateways
     connections = next(limit for limit in found if "connections" in limit.what)
