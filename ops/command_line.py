@@ -19,7 +19,7 @@ from rich.console import Console
 from typer.core import TyperGroup
 from typer.main import get_group
 
-from ops.paths import FILE_TO_WRITE, to_read
+from ops.paths import FILE_TO_WRITE, label, to_read
 from ops.stack.own_services import Broker
 from shared.process.lifetime import BAD_INPUT_STATUS, fail
 from shared.settings import Settings, load_settings
@@ -226,14 +226,10 @@ def _message(error: Any) -> str:
     if isinstance(cause, ValidationError) and parameter is not None:  # its text omits the value
         item = cause.errors(include_url=False)[0]
         remedy = _remedy(parameter) or item["msg"]
-        return f"{_label(parameter)} {item['input']}: {remedy}"
+        return f"{label(parameter)} {item['input']}: {remedy}"
     if isinstance(error, typer.BadParameter) and parameter is None:
         return str(error.message)
     return " ".join(error.format_message().split()).rstrip(".?")
-
-
-def _label(parameter: Any) -> str:
-    return str(parameter.opts[0] if parameter.param_type_name == "option" else parameter.name.upper())
 
 
 def _remedy(parameter: Any) -> str | None:
@@ -263,4 +259,4 @@ def _negative(error: Any) -> str | None:
     arguments = [each for each in error.ctx.command.params if each.param_type_name == "argument"] if error.ctx else []
     if not option or word is None or not arguments:
         return None
-    return f"{_label(arguments[0])} {word}: {_remedy(arguments[0]) or 'must not be negative'}"
+    return f"{label(arguments[0])} {word}: {_remedy(arguments[0]) or 'must not be negative'}"

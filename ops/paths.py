@@ -73,18 +73,22 @@ def _check(fault: Callable[[Path], str | None], *, default: bool = False) -> Che
         typed = str(context.get_parameter_source(str(parameter.name))).endswith(("COMMANDLINE", "ENVIRONMENT"))
         if value is None or not (typed or default):
             return value
-        option = parameter.param_type_name == "option"
-        name = parameter.opts[0] if option else str(parameter.name).upper()
         for path in map(Path, value if isinstance(value, list | tuple) else (value,)):
             try:
                 wrong = fault(path)
             except (OSError, ValueError) as error:  # a parent that may not be entered, or a name that is no path
                 wrong = f"{getattr(error, 'strerror', None) or error}; name another one"
             if wrong is not None:
-                raise SettingsError(f"{name} {path}: {wrong}")
+                raise SettingsError(f"{label(parameter)} {path}: {wrong}")
         return value
 
     return check
+
+
+def label(parameter: Any) -> str:
+    """Return the name by which a command's help shows a parameter."""
+    is_option = parameter.param_type_name == "option"
+    return str(parameter.opts[0] if is_option else (parameter.metavar or parameter.name.upper()).strip("[.]"))
 
 
 FILE_TO_READ: Final = to_read()

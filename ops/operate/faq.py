@@ -23,7 +23,9 @@ def sign(
     out: Annotated[
         Path,
         typer.Argument(
-            metavar="FILE", callback=FILE_TO_WRITE, help="the signed FAQ, for `edge.signed_faq` of the gateways"
+            metavar="FILE",
+            callback=FILE_TO_WRITE,
+            help="the signed FAQ, for REPLYLINE_EDGE__SIGNED_FAQ of the gateways",
         ),
     ],
     key: Annotated[

@@ -41,14 +41,21 @@ Wait = Annotated[float, typer.Option("--wait-s", min=3.0, max=3_600.0, help="for
 @versions_app.command()
 def keygen(
     private: Annotated[
-        Path, typer.Argument(metavar="FILE", callback=FILE_TO_WRITE, help="the private key; keep it off the servers")
+        Path,
+        typer.Argument(metavar="PRIVATE.pem", callback=FILE_TO_WRITE, help="the private key; keep it off the servers"),
     ],
     public: Annotated[
         Path,
-        typer.Argument(metavar="FILE.pem", callback=FILE_TO_WRITE, help="the public key, for `model.trusted_keys`"),
+        typer.Argument(
+            metavar="PUBLIC.pem",
+            callback=FILE_TO_WRITE,
+            help="the public key, for a folder of REPLYLINE_MODEL__TRUSTED_KEYS",
+        ),
     ],
 ) -> None:
     """Make a key pair to sign models with."""
+    if private.resolve() == public.resolve():
+        raise typer.BadParameter(f"both keys would be in {private}; name two files")
     _tell(f"key {write_keys(private, public)}: {private}, {public}")
 
 

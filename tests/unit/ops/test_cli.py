@@ -119,6 +119,8 @@ def test_whatever_is_wrong_stops_the_process_before_it_serves(typed: Typed, name
         ("--no-such", "--no-such"),
         ("bench --rate", "--rate"),
         ("diagnose --gateway 10.0.0.4:808O", "write HOST:PORT"),
+        ("versions keygen a.pem a.pem", "both keys would be in a.pem; name two files"),
+        ("versions keygen ops b.pem", "PRIVATE.pem ops: is a directory; name a file"),
         ("versions shadow -0.1", "SHARE -0.1: write a number from 0 to 1"),
         ("diagnose --prometheus nowhere", "--prometheus nowhere: write http://HOST:PORT"),
         ("dlq list --since ever", "replyline: --since ever: write 30s, 15m, 2h or 7d"),
@@ -126,7 +128,7 @@ def test_whatever_is_wrong_stops_the_process_before_it_serves(typed: Typed, name
         ("bench stream --peer nowhere", "--peer nowhere: write start, or the address of a llama-server"),
         ("bench kv --peer http://", "--peer http://: write start, or the address of a llama-server"),
         ("dlq show -1", "NUMBER -1: must not be negative"),
-        ("dlq replay 3 -1/2", "NUMBERS -1/2: must not be negative"),
+        ("dlq replay 3 -1/2", "NUMBER -1/2: must not be negative"),
     ],
 )
 def test_a_command_line_that_is_wrong_is_one_line_with_the_value_and_where_to_look(

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, get_args, get_origin
 import pytest
 
 from ops import cli
+from ops.paths import label
 from tests.support.command_tree import a_value, commands_under, kind_of, replyline
 
 # Its help speaks of a folder, but a version's id is no path.
@@ -32,7 +33,7 @@ class Parameter:
 
     @property
     def label(self) -> str:
-        return str(self.own.opts[0] if self.own.param_type_name == "option" else self.own.name.upper())
+        return label(self.own)
 
     def line(self, value: str) -> list[str]:
         """Return a command line that is valid but for this value."""

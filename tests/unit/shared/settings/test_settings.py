@@ -1,8 +1,10 @@
 """An invalid setting stops the process with a line that names its variable."""
 
+import ast
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -287,11 +289,19 @@ def test_a_message_names_a_settings_variable_which_can_be_typed(room: str) -> No
     """The settings' own messages are translated as they are read."""
     typed = {setting.variable for setting in describe()}
     named = [
-        (path.name, text)
+        f"{path.relative_to(ROOT)}:{text.lineno}: {group}.{name}"
         for path in (ROOT / room).rglob("*.py")
         if path.parent.name != "settings"
-        for text in re.findall(r'f?"([^"\n]* [^"\n]*)"(?!"")', path.read_text())
-        for group, name in re.findall(r"(?<![\w.])([a-z_]+)\.([a-z_]+)(?![\w.(])", re.sub(r"{[^}]*}", "", text))
-        if f"REPLYLINE_{group}__{name}".upper() in typed
+        for text in texts_of(ast.parse(path.read_text()))
+        for group, name in re.findall(r"(?<![\w.])([a-z_]+)\.([a-z_]+)(?![\w.(])", text.value)
+        if f"REPLYLINE_{group}__{name}".upper() in typed and text.value != f"{group}.{name}"
     ]
     assert named == []
+
+
+def texts_of(module: ast.Module) -> Iterator[Any]:
+    """Yield the strings without docstrings."""
+    documented = {id(node.value) for node in ast.walk(module) if isinstance(node, ast.Expr)}
+    for node in ast.walk(module):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documented:
+            yield node
