@@ -14,6 +14,7 @@ Kind = Literal["ask", "resume", "delete", "handoff", "feedback", "token"]
 Payer = Literal["subject", "tenant", "address", "session"]
 
 _HANDOFFS_PER_MINUTE: Final = 6  # per session; an open hand-off is sent again
+_REFUSED_BYTES: Final = 2_048  # a unit; the dearest take a millisecond
 _PART: Final = 5  # one subject or address may use this fraction of a tenant's hand-offs
 # An erasure involves every worker and both Redis servers, a hand-off involves a person.
 COSTS_UNITS: Final[Mapping[Kind, int]] = {
@@ -60,6 +61,13 @@ class Tariff:
             name = f"{caller.session.tenant}/{caller.session.session_id}"
             charges.append(Charge("session", name, 1, _HANDOFFS_PER_MINUTE))
         return _due(charges)
+
+    def refused(self, address: str, num_bytes: int) -> list[Charge]:
+        """Return the charge for a message that was refused after it had been decoded, which is dearer the longer it
+        was. It is apart from the address's other charges: other clients of the address can still ask."""
+        most = self.quotas.address_per_minute
+        units = min(1 + num_bytes // _REFUSED_BYTES, most)
+        return _due([Charge("address", address and f"{address} refused", units, most)])
 
     def shared(self, kind: Kind, caller: Caller) -> list[Charge]:
         """Return the charges that all gateways of a tenant count together."""
@@ -131,17 +139,34 @@ class LocalQuota:
         Returns:
             The charge that exceeds its limit; None if all were made.
         """
+        if (overdrawn := self.overdrawn(charges, now_ms, tenant=tenant)) is None:
+            self._keep(self._after(charges, now_ms, tenant))
+        return overdrawn
+
+    def overdrawn(self, charges: Sequence[Charge], now_ms: float, *, tenant: str = "") -> Overdrawn | None:
+        """Return the charge that would exceed its limit; None if all could be made."""
+        after = self._after(charges, now_ms, tenant).values()
+        for charge, then_ms in zip(charges, after, strict=True):
+            if (wait_ms := then_ms - now_ms - MINUTE_MS) > ROUNDING_MS:
+                return Overdrawn(charge, wait_ms)
+        return None
+
+    def exhaust(self, charges: Sequence[Charge], now_ms: float) -> None:
+        """Make charges for what has already been done: as much of each as its limit still has."""
+        self._keep({name: min(then, now_ms + MINUTE_MS) for name, then in self._after(charges, now_ms, "").items()})
+
+    def _after(self, charges: Sequence[Charge], now_ms: float, tenant: str) -> dict[tuple[str, str], float]:
+        """Return when each charge's bucket would be full again after it, in the charges' order."""
         full_ms: dict[tuple[str, str], float] = {}
         for charge in charges:
             name: tuple[str, str] = (charge.payer, f"{tenant}/{charge.name}")
             share_ms = charge.units * MINUTE_MS / charge.per_minute
             full_ms[name] = max(self._full_ms.get(name, now_ms), now_ms) + share_ms
-            wait_ms = full_ms[name] - now_ms - MINUTE_MS
-            if wait_ms > ROUNDING_MS:
-                return Overdrawn(charge, wait_ms)
+        return full_ms
+
+    def _keep(self, full_ms: Mapping[tuple[str, str], float]) -> None:
         for name, then_ms in full_ms.items():
             self._full_ms[name] = then_ms
             self._full_ms.move_to_end(name)
         while len(self._full_ms) > self._max_names:
             self._full_ms.popitem(last=False)
-        return None

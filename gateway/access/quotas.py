@@ -5,7 +5,8 @@ counts by itself and no message fails: the first one waits for `redis.timeout_ms
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from gateway.access.charges import MINUTE_MS, ROUNDING_MS, Caller, Charge, Kind, LocalQuota, Overdrawn, Tariff
@@ -48,6 +49,18 @@ class Quotas:
     def charge_here(self, kind: Kind, caller: Caller) -> None:
         """Make the charges that this gateway counts locally."""
         _check(self._local.charge(self._tariff.here(kind, caller), _now_ms()))
+
+    @contextmanager
+    def charging_refusals(self, address: str, data: bytes) -> Iterator[None]:
+        """Charge an address for a message that the block decodes and refuses. Raises `ProtocolError` before the block
+        if the address has been refused too often in this minute."""
+        # Not made here: what is understood costs nothing.
+        _check(self._local.overdrawn(self._tariff.refused(address, 0), _now_ms()))
+        try:
+            yield
+        except ProtocolError:
+            self._local.exhaust(self._tariff.refused(address, len(data)), _now_ms())
+            raise
 
     async def charge_shared(self, kind: Kind, caller: Caller) -> None:
         """Make the charges that all gateways count together."""

@@ -6,10 +6,10 @@ limits of size and time, and hands the question to `gateway.exchange`, which tre
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final, TypeVar, cast
 
 from starlette.requests import HTTPConnection, Request
 from starlette.types import Receive
@@ -23,6 +23,8 @@ from shared.errors import ProtocolError
 from shared.process.clock import now_unix_ms
 from shared.settings.gateway import GatewaySettings
 from shared.wire.outcome import Response
+
+QuestionT = TypeVar("QuestionT")
 
 _ADDRESS: Final = "replyline.address"
 _RECEIVED: Final = "replyline.received"
@@ -73,6 +75,12 @@ class HttpRequests:
         except TimeoutError:
             raise ProtocolError("body_too_slow", "the body did not arrive in time") from None
         return bytes(data)
+
+    async def decoded(self, request: Request, decode: Callable[[bytes], QuestionT]) -> QuestionT:
+        """Read and decode a body. A refused body is charged to the client's address. Raises `ProtocolError`."""
+        data, address = await self.body(request), self._address_of(request).charged
+        with self.exchanges.gateway.rate_limits.quotas.charging_refusals(address, data):
+            return decode(data)
 
     async def ask(self, request: Request, exchange: Exchange, question: ClientQuestion) -> list[News]:
         """Ask a question (see `Exchanges.ask`). Returns nothing if the client disconnects before the first text."""

@@ -67,7 +67,7 @@ class AiSdkDoor:
             self._sockets.discard(talk)
 
     async def _ask(self, request: Request) -> Answer:
-        question = chat_question(await self.http.body(request))
+        question = await self.http.decoded(request, chat_question)
         return self._stream(await self.chats.ask(self.http.asker(request), question))
 
     async def _resume(self, request: Request) -> Answer:

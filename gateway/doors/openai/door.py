@@ -47,7 +47,8 @@ class OpenAiDoor:
         return app_of(paths, "openai", refusal)
 
     async def _chat(self, request: Request) -> Answer:
-        question = chat_question(await self.http.body(request), request.headers.get(SESSION_HEADER))
+        header = request.headers.get(SESSION_HEADER)
+        question = await self.http.decoded(request, lambda data: chat_question(data, header))
         check_model(question.model, self.models)
         encoder = ChatEncoder(
             model=question.model, created_unix_s=int(time.time()), include_usage=question.include_usage

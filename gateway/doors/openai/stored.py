@@ -56,8 +56,8 @@ class StoredResponses:
     models: tuple[str, ...]
 
     async def create(self, request: Request) -> Answer:
-        data, header = await self.http.body(request), request.headers.get(SESSION_HEADER)
-        question = responses_question(data, header)
+        header = request.headers.get(SESSION_HEADER)
+        question = await self.http.decoded(request, lambda data: responses_question(data, header))
         if question.references:
             question = await self._recalled(request, question, header)
         check_model(question.model, self.models)

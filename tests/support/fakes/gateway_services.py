@@ -1,7 +1,8 @@
 """The services of a gateway: Kafka's producer and logs, Redis, quotas, human agents."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -96,6 +97,18 @@ class FakeQuotas:
     shared: list[tuple[Kind, Caller]] = field(default_factory=list)
     handoffs: list[tuple[str, HandoffReason]] = field(default_factory=list)
     handoffs_left: int = 1_000
+    refused: list[tuple[str, int]] = field(default_factory=list)
+    refusals_left: int = 1_000
+
+    @contextmanager
+    def charging_refusals(self, address: str, data: bytes) -> Iterator[None]:
+        if len(self.refused) >= self.refusals_left:
+            raise too_often()
+        try:
+            yield
+        except ProtocolError:
+            self.refused.append((address, len(data)))
+            raise
 
     def charge_here(self, kind: Kind, caller: Caller) -> None:
         if kind in self.used_up:
