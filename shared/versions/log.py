@@ -46,10 +46,12 @@ class VersionsLog:
         await self.catch_up()
 
     async def catch_up(self) -> None:
-        """Read to the log's present end; not while `watch` runs. Raises `BrokerUnavailable`."""
-        end = await self.reader.end()
+        """Read to the log's present end, then apply all of it: questions follow the registry while the log is read.
+        Do not call it while `watch` runs. Raises `BrokerUnavailable`."""
+        end, records = await self.reader.end(), list[Record]()
         while await self.reader.next_offset() < end:
-            self._apply(await self.reader.read(timeout_ms=_READ_MS, max_records=_MAX_RECORDS))
+            records += await self.reader.read(timeout_ms=_READ_MS, max_records=_MAX_RECORDS)
+        self._apply(records)
 
     async def watch(self, changed: Callable[[], None] = lambda: None) -> None:
         """Read all, then read on until cancelled; `changed` is called after each batch, and each move is logged. The

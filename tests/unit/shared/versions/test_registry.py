@@ -1,5 +1,6 @@
 """The registry is what its log says, for any reader."""
 
+import math
 from typing import Any
 
 import msgspec
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.errors import ModelError
+from shared.errors import BrokerUnavailable, ModelError
 from shared.kafka import Outgoing, Record
 from shared.versions.log import VersionsLog, apply_record
 from shared.versions.registry import Added, Checked, Noted, Registry, Unreadable, decode_entry, encode_entry, key_of
@@ -218,6 +219,42 @@ async def test_a_move_written_after_a_corrupt_record_applies_for_each_reader() -
     assert log.registry.blocked is not None
     assert await log.append(topic, "chat.versions", move(2), over=1)
     assert (log.registry.blocked, log.registry.state.epoch) == (None, 2)
+
+
+async def test_no_state_of_the_past_holds_while_the_log_is_read() -> None:
+    """A gateway answers already; Kafka fails once in the middle, and it reads from the beginning again."""
+    moves, seen, failures = [move(epoch) for epoch in (1, 2, 3)], set[int](), [BrokerUnavailable("gone")]
+
+    class Topic:
+        """A log whose reads return one record each."""
+
+        at = 0
+
+        async def start(self) -> None: ...
+
+        def seek(self, offset: int) -> None:
+            self.at = offset
+
+        async def end(self) -> int:
+            return len(moves)
+
+        async def next_offset(self) -> int:
+            seen.add(log.registry.state_at(math.inf).epoch)
+            return self.at
+
+        async def read(self, **_: object) -> list[Record]:
+            if self.at == 2 and failures:
+                raise failures.pop()
+            self.at += 1
+            return [Record("chat.versions", 0, self.at - 1, b"k", encode_entry(moves[self.at - 1]))]
+
+    topic: Any = Topic()
+    log = VersionsLog(topic)
+    with pytest.raises(BrokerUnavailable):
+        await log.start()
+    await log.start()
+    assert seen == {0}
+    assert log.registry.state.epoch == 3
 
 
 async def test_no_move_is_written_after_an_unreadable_one() -> None:
