@@ -23,6 +23,7 @@ ALONE: Final = {
     "token", "settings", "schema", "eval", "plan", "topics acls", "model prepare", "engine build", "faq sign",
     "incidents list", "incidents show", "incidents note", "autoscale simulate", "versions keygen", "versions sign",
     "rollout simulate", "shadow replay", "profile", "simulate", "forecast", "optimize quantize", "optimize distill",
+    "optimize prune",
     "bench", "bench traffic", "bench knee", "bench compare", "bench ladder", "bench path", "bench stream",
     "bench gateway", "bench kv", "bench engines", "bench shape", "bench memory", "bench upstream", "bench start",
     "bench speculation",
