@@ -9,6 +9,19 @@ from msgspec import Struct
 from ops.paths import FOLDER_TO_WRITE, PATH_TO_READ, to_read
 from shared.wire.fields import MAX_SEED
 
+_Model = Annotated[
+    Path | None,
+    typer.Option(callback=PATH_TO_READ, help="a GGUF file or a Hugging Face folder (default: the demo's model)"),
+]
+_Examples = Annotated[
+    str,
+    typer.Option(
+        metavar="FILE|demo",
+        callback=to_read(names=("demo",)),
+        help="examples as JSONL (docs/models.md); demo: the packaged FAQ's",
+    ),
+]
+
 
 class QuantizeOptions(Struct, frozen=True, kw_only=True):
     """The options of `replyline optimize quantize`."""
@@ -24,10 +37,7 @@ class QuantizeOptions(Struct, frozen=True, kw_only=True):
             help="texts as JSONL (docs/models.md); demo: the packaged FAQ's",
         ),
     ]
-    source: Annotated[
-        Path | None,
-        typer.Option(callback=PATH_TO_READ, help="a GGUF file or a Hugging Face folder (default: the demo's model)"),
-    ] = None
+    source: _Model = None
     bound: Annotated[
         float, typer.Option(min=0, max=1, help="minimum agreement on every kind of text; below it nothing is published")
     ] = 0.96
@@ -52,24 +62,14 @@ class DistillOptions(Struct, frozen=True, kw_only=True):
     out: Annotated[
         Path, typer.Option(callback=FOLDER_TO_WRITE, help="the adapter's folder to write, including loss.jsonl")
     ]
-    student: Annotated[
-        Path | None,
-        typer.Option(callback=PATH_TO_READ, help="a GGUF file or a Hugging Face folder (default: the demo's model)"),
-    ] = None
+    student: _Model = None
     teacher: Annotated[
         Path | None,
         typer.Option(
             callback=PATH_TO_READ, help="likewise, with the student's vocabulary; the student learns its logits (KL)"
         ),
     ] = None
-    targets: Annotated[
-        str,
-        typer.Option(
-            metavar="FILE|demo",
-            callback=to_read(names=("demo",)),
-            help="examples as JSONL (docs/models.md); demo: the packaged FAQ's",
-        ),
-    ] = "demo"
+    targets: _Examples = "demo"
     name: Annotated[str | None, typer.Option(help="name of the model with the adapter (default: STUDENT-FOLDER)")] = (
         None
     )
@@ -101,10 +101,7 @@ class PruneOptions(Struct, frozen=True, kw_only=True):
     """The options of `replyline optimize prune`."""
 
     out: Annotated[Path, typer.Option(callback=FOLDER_TO_WRITE, help="the smaller model's folder to write")]
-    source: Annotated[
-        Path | None,
-        typer.Option(callback=PATH_TO_READ, help="a GGUF file or a Hugging Face folder (default: the demo's model)"),
-    ] = None
+    source: _Model = None
     adapter: Annotated[
         str | None,
         typer.Option(
@@ -126,14 +123,7 @@ class PruneOptions(Struct, frozen=True, kw_only=True):
         int | None,
         typer.Option(min=300, help="keep this many tokens: those of the examples, then the most frequent"),
     ] = None
-    targets: Annotated[
-        str,
-        typer.Option(
-            metavar="FILE|demo",
-            callback=to_read(names=("demo",)),
-            help="examples as JSONL (docs/models.md); demo: the packaged FAQ's",
-        ),
-    ] = "demo"
+    targets: _Examples = "demo"
     texts: Annotated[int, typer.Option(min=4, help="number of examples on which the divergence is measured")] = 8
     max_length: Annotated[
         int, typer.Option(min=16, help="maximum tokens of prompt and answer; longer examples are skipped")

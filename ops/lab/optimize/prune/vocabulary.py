@@ -90,7 +90,7 @@ def _with_parts(token: str, made_by: Mapping[str, Merge], kept: set[str]) -> set
 
 
 def _renumbered(document: dict[str, Any], kept: set[str], merges: list[Merge]) -> Vocabulary:
-    """Return the vocabulary of these tokens, whose ids are counted anew in their order."""
+    """Return the vocabulary of these tokens, numbered from 0 in the order of their ids."""
     model = document["model"]
     old = dict(model["vocab"]) | {each["content"]: each["id"] for each in document.get("added_tokens", [])}
     ordered = sorted(kept, key=old.__getitem__)

@@ -74,7 +74,7 @@ def test_a_bare_topic_and_a_follow_up_are_not_compared_with_whole_questions() ->
     ("word", "related"), [("shipping", True), ("shiping", True), ("kjhkjh", False), ("Danke", False)]
 )
 def test_a_bare_word_that_no_entry_has_is_compared_with_whole_questions(word: str, *, related: bool) -> None:
-    """By embeddings even a word that is none is near some entry."""
+    """By embeddings even letters that form no word are near some entry."""
     alike = np.full(4, 0.5, np.float32)
 
     def embed(texts: Sequence[str], language: Language) -> NDArray[np.float32]:
