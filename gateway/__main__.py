@@ -37,6 +37,7 @@ from shared.faq.answer_policy import AnswerPolicy
 from shared.faq.live import LiveFaq
 from shared.kafka import await_layout
 from shared.model.tokenizer import Tokenizer, open_tokenizer
+from shared.process.clock import now_unix_ms
 from shared.process.lifetime import BAD_INPUT_STATUS, fail, run_until_signal, settle_heap
 from shared.process.tasks import Tasks
 from shared.process.vitals import Vitals
@@ -105,6 +106,7 @@ class GatewayProcess:
             topics=self._settings.kafka.topics,
             is_open=lambda name: self._inflight.get(name) is not None,
             has_ended=self._inflight.has_ended,
+            generation=lambda session: self._serving.erasing.known_generation(session, now_unix_ms()),
         )
 
     def _make_demand(self, admissions: LaneAdmissions) -> DemandPublisher:

@@ -54,6 +54,7 @@ class Claims:
         places: the claims in Redis; None if the hash of the key alone decides
         is_open: returns whether a question is open at this gateway, which counts even if Redis is unavailable
         has_ended: returns whether a question ended here recently, which Redis may not show yet
+        generation: returns the generation that a conversation's last known erasure began
     """
 
     places: Places | None
@@ -61,6 +62,7 @@ class Claims:
     topics: TopicNames
     is_open: Callable[[str], bool] = lambda _: True
     has_ended: Callable[[str], bool] = lambda _: False
+    generation: Callable[[SessionKey], int] = lambda _: 0
     _open: dict[SessionKey, dict[str, _Held]] = field(default_factory=dict, init=False)
     _with_worker: dict[str, asyncio.TimerHandle] = field(default_factory=dict, init=False)
     _releasing: Tasks = field(default_factory=lambda: Tasks(task_failed), init=False)
@@ -103,7 +105,8 @@ class Claims:
         keeps its conversation on another one; None if the producer's hash decides. Raises `BrokerUnavailable`."""
         if self.places is None or (home := await self._home(topic, order.session)) is None:
             return None
-        held = self._held(order.session, order.request.generation or 0)
+        generation = order.request.generation
+        held = self._held(order.session, self.generation(order.session) if generation is None else generation)
         partition = home if held is None else held
         with suppress(StoreUnavailable):
             until_unix_ms = order.deadline.deadline_unix_ms

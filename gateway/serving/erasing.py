@@ -43,9 +43,13 @@ class Erasing:
         generation of the last erasure in the log. Each later erasure has a later one, and no clock decides."""
         stored = await self.history.generation(key)
         if stored is None:
-            return max(self._known.generation(key, now), self.log.generation(key)), False
+            return self.known_generation(key, now), False
         self._end_before(key, stored, now)
         return self._known.generation(key, now), True
+
+    def known_generation(self, key: SessionKey, now: float) -> int:
+        """Return the generation of the last erasure that this gateway knows, without asking Redis."""
+        return max(self._known.generation(key, now), self.log.generation(key))
 
     def apply(self, erase: Erase, offset: int) -> None:
         """Apply an erasure read from the log at `offset`; any gateway, including this one, may have published it."""
@@ -56,7 +60,7 @@ class Erasing:
         """Erase a conversation (`session.delete`): its history, its KV and its open answers. Later questions are kept.
         If Redis is unavailable, the client gets an error and tries again."""
         key = connection.session.key
-        known = max(self._known.generation(key, now_unix_ms()), self.log.generation(key))
+        known = self.known_generation(key, now_unix_ms())
         least = max(known + 1, int(wire_unix_ms()))
         try:
             generation = await self.history.delete(key, generation=least)

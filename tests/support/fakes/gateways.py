@@ -200,6 +200,7 @@ class Edge:
             topics=TOPICS,
             is_open=lambda name: inflight.get(name) is not None,
             has_ended=inflight.has_ended,
+            generation=lambda session: self.serving.erasing.known_generation(session, now_unix_ms()),
         )
         admission_gate = AdmissionGate(admissions, registry=self.registry, partition_of=claims.partition_of)
         limits = AdmissionLimits(

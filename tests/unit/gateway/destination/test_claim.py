@@ -249,6 +249,8 @@ async def test_a_question_erased_with_its_conversation_keeps_nothing_of_the_next
     await ask(one, "b")
     await ask(two, "c")
     assert partitions(one) == partitions(two)[-1:] != [AWAY]
+    order = settle(ChatRequest(id="service", session_id="s", tenant="demo", input="hi"), DEFAULTS, now_unix_ms())
+    assert [await two.serving.claims.follow(order, TOPICS.requests("short"))] == partitions(one)
     assert [len(decode_request(record.value).concurrent) for record in two.producer.of(TOPICS.requests("short"))] == [
         0,
         1,
