@@ -49,6 +49,7 @@ _DEFLATED: Final = (b"\x1f\x8b", b"x\x01", b"x\x5e", b"x\x9c", b"x\xda")  # gzip
 # A kilobyte may inflate a thousandfold, and a message without compression has these bytes at most.
 _MOST_INFLATED_BYTES: Final = 64 * 1_024
 _MOST_RECORD_BYTES: Final = 1_024 * 1_024
+_MOST_BEGINNING_BYTES: Final = 64 * 1_024
 # first bytes of a MessagePack map, or of a list of one; no JSON begins with one
 _MAPS: Final = frozenset((*range(0x80, 0x90), 0x91, 0xDE, 0xDF))
 _UTF_16: Final = (b"\0{", b"\0[")  # without a byte order mark
@@ -144,8 +145,9 @@ def read_json(data: bytes | str) -> Any:
 
 
 def read_beginning(data: bytes) -> dict[str, Any]:
-    """Return the fields of a JSON object before the byte at which it is cut off or is no JSON."""
-    text = _text_of(data, json.detect_encoding(data)).lstrip("\ufeff[ ")
+    """Return the fields of a JSON object before the byte at which it is cut off or is no JSON. Only its first
+    `_MOST_BEGINNING_BYTES` are read."""
+    text = _text_of(data[:_MOST_BEGINNING_BYTES], json.detect_encoding(data)).lstrip("\ufeff[ ")
     fields, decode, at = dict[str, Any](), json.JSONDecoder(strict=False).raw_decode, 0
     with suppress(*UNREADABLE):
         while found := _BEFORE_NAME.match(text, at):

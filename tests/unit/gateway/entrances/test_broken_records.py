@@ -29,6 +29,12 @@ def test_a_record_that_breaks_off_still_names_its_asker(broken: str, form: str) 
     assert (names.id, names.session_id, names.reply_topic) == ("r1", "s1", "t")
 
 
+@pytest.mark.parametrize(("num_bytes", "is_named"), [(60_000, True), (70_000, False)])
+def test_the_first_64_kib_of_a_broken_record_are_searched(num_bytes: int, is_named: bool) -> None:
+    value = b'{"input": "%s", "id": "r1", "session_id": "s1",' % (b"x" * num_bytes)
+    assert (names_in(value, {}, None) is not None) == is_named
+
+
 @given(st.binary() | st.text().map(str.encode))
 def test_any_bytes_name_an_asker_or_none(data: bytes) -> None:
     for value in (data, b"{" + data, b'{"id": "r1", ' + data):
