@@ -197,6 +197,7 @@ def _share_what_is_read() -> None:
     """Load once, for all processes, the files that each reads at its start and never changes."""
     index, tokenizer = FaqIndex.load(), Tokenizer.byte_level()
     _put(FaqIndex, load=lambda *_, **__: index)
+    _put(shared.faq.live.LiveFaq, _load=lambda _: index)
     _put(GatewaySettings, cursor_secret_bytes=lambda _: _SECRET)
     _put(Tokenizer, byte_level=lambda: tokenizer)
 
