@@ -27,6 +27,8 @@ _FRAGMENTS: Final = 1_024  # per message
 # An upgrade to another protocol than WebSocket, as Java's HttpClient and `curl --http2` offer with a POST. The parser
 # would drop the request's body, so it gets the header under another name of the same length.
 _OFFER: Final = re.compile(rb"(?i)(?<=\n)upgrade(?=:)(?!:[ \t]*websocket)")
+_NAME: Final = b"\nupgrade:"
+_HEAD_END: Final = re.compile(rb"\n\r?\n")
 _TOO_LARGE: Final = ProtocolError(
     "headers_too_large", f"a request's headers may have at most {HEAD_BYTES:,} bytes and {HEAD_LINES} lines"
 )
@@ -41,6 +43,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._trusted = trusted
         self._mistake = _UNREADABLE
         self._in_head = True
+        self._begun_line = b""
 
     @property
     def line(self) -> BoundedTransport:
@@ -49,11 +52,23 @@ class BoundedHttp(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         self.line.head_bytes += len(data)
         if self._in_head:
-            head, end, rest = data.partition(b"\r\n\r\n")
-            data = _OFFER.sub(b"ignored", head) + end + rest
-        super().data_received(data)
+            data = self._without_offer(self._begun_line + data)
+        if data:
+            super().data_received(data)
         if self.line.head_bytes > HEAD_BYTES and not self.line.is_closing():
             self._refuse(_TOO_LARGE)
+
+    def _without_offer(self, data: bytes) -> bytes:
+        """Return a part of a head without an offer of another protocol. A last line that may become one is kept for the
+        next part."""
+        self._begun_line = b""
+        found = _HEAD_END.search(data)
+        if found is None and (at := data.rfind(b"\n")) >= 0:
+            line = data[at : at + len(_NAME)].lower()
+            if _NAME.startswith(line) or line == b"\n\r":
+                data, self._begun_line = data[:at], data[at:]
+        end = len(data) if found is None else found.end()
+        return _OFFER.sub(b"ignored", data[:end]) + data[end:]
 
     def on_header(self, name: bytes, value: bytes) -> None:
         super().on_header(name, value)
