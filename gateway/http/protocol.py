@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 
 import msgspec
 from starlette.datastructures import Headers
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode
 
@@ -87,6 +87,8 @@ class BoundedHttp(HttpToolsProtocol):
         if not (self.parser.should_upgrade() and self._should_upgrade()):
             self.line.end_head()
         super().on_headers_complete()
+        if self.scope["http_version"] == "1.0":
+            self.cycle.send = _Unframed(self.cycle)  # type: ignore[method-assign]
         self.line.fall_behind(bool(self.pipeline))
 
     def on_response_complete(self) -> None:
@@ -117,6 +119,22 @@ class BoundedHttp(HttpToolsProtocol):
         metrics.refused.labels(error.code).inc()
         self.line.write(_response(error))
         self.line.close()
+
+
+class _Unframed:
+    """Send a response to a client of HTTP/1.0, which cannot read chunks: a body of unknown length ends with its
+    connection."""
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
+        self._has_length = False
+
+    async def __call__(self, message: Any) -> None:
+        if message["type"] == "http.response.start":
+            self._has_length = any(name.lower() == b"content-length" for name, _ in message.get("headers", ()))
+        if not self._has_length:
+            self._cycle.chunked_encoding, self._cycle.expected_content_length = False, len(message.get("body", b""))
+        await RequestResponseCycle.send(self._cycle, message)
 
 
 class BoundedSocket(WebSocketsSansIOProtocol):

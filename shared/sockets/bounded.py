@@ -6,6 +6,7 @@ connection that is too slow.
 """
 
 import asyncio
+import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,6 +25,7 @@ HEAD_LINES: Final = 100
 _PART_BYTES: Final = 8_192  # parsed in one iteration of the event loop
 _CLOSE_S: Final = 2.0
 _END: Final = b"\r\n\r\n"
+_HTTP_1_0: Final = re.compile(rb"\A([^\r\n]* HTTP/1\.)0(?=\r?\n)")
 _EMPTY: Final = b"\r\nConnection: close\r\nContent-Length: 0" + _END
 _TOO_LARGE: Final = b"HTTP/1.1 431 Request Header Fields Too Large" + _EMPTY
 _NO_REQUEST: Final = b"HTTP/1.1 400 Bad Request" + _EMPTY
@@ -208,8 +210,10 @@ class BoundedConnection(ServerConnection):
     Errors: 431 for headers that are too large, 400 if it is not HTTP, 405 for methods other than GET and HEAD.
     """
 
+    _line = b""  # of the request, until it is complete
     _end = b""  # the last received bytes of the head
     _is_answered = False
+    is_http_1_0 = False
 
     @property
     def line(self) -> BoundedTransport:
@@ -227,6 +231,12 @@ class BoundedConnection(ServerConnection):
             self.line.write(_TOO_LARGE)
             self.line.close()
             return
+        if b"\n" not in self._line:
+            data = self._line = self._line + data
+            if b"\n" not in data:
+                return
+            data, count = _HTTP_1_0.subn(rb"\g<1>1", data)  # a health check's version, which the library rejects
+            self.is_http_1_0, self._line = count > 0, b"\n"
         whole = self._end + data
         length = len(whole) if (end := whole.find(_END)) < 0 else end + len(_END)
         super().data_received(data[: length - len(self._end)])
@@ -250,4 +260,6 @@ def _answer(process_request: Any, socket: ServerConnection, request: Request) ->
         refusal.headers["Allow"] = "GET, HEAD"
         return refusal
     page = cast("Response | None", process_request and process_request(socket, request))
+    if page is None and isinstance(socket, BoundedConnection) and socket.is_http_1_0:
+        return socket.respond(HTTPStatus.UPGRADE_REQUIRED, "a WebSocket needs HTTP/1.1; a proxy must speak it too\n")
     return replace(page, body=b"") if page is not None and request.method == "HEAD" else page

@@ -237,3 +237,27 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
     body = (await receive())["body"]
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
     await send({"type": "http.response.body", "body": body})
+
+
+async def stream(scope: Any, receive: Any, send: Any) -> None:
+    del scope, receive
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    for part in (b"data: a\n\n", b"", b"data: b\n\n"):
+        await send({"type": "http.response.body", "body": part, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+@pytest.mark.parametrize("served", [app, stream], ids=["whole", "streamed"])
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize("header", ["", "Connection: keep-alive\r\n", "Connection: close\r\nHost: x\r\n"])
+async def test_a_client_of_http_1_0_gets_a_body_that_ends_with_its_connection(
+    served: Any, method: str, header: str
+) -> None:
+    wire = connect(OpenSockets(spare=10), served=served)
+    await send(wire, f"{method} / HTTP/1.0\r\n{header}\r\n".encode(), 1)
+    head, _, body = bytes(wire.written).partition(b"\r\n\r\n")
+    whole = b"ok" if served is app else b"data: a\n\ndata: b\n\n"
+    assert body == (b"" if method == "HEAD" else whole)
+    assert b"connection: close" in head
+    assert b"transfer-encoding" not in head
+    assert wire.ended == "closed"

@@ -82,3 +82,18 @@ async def test_head_has_no_body(port: int) -> None:
     said = await answer(port, GET.replace(b"GET", b"HEAD") + b"\r\n")
     assert said.endswith(b"\r\n\r\n")
     assert b"Content-Length: 0" not in said
+
+
+@pytest.mark.parametrize(
+    "parts", [[b"GET /ready HTTP/1.0\r\n\r\n"], [b"GET /ready", b" HTTP/", b"1.0\r\nX: HTTP/1.0\r\n\r\n"]]
+)
+async def test_a_health_check_by_http_1_0_is_answered(port: int, parts: list[bytes]) -> None:
+    said = await answer(port, *parts)
+    assert said.startswith(b"HTTP/1.1 200 ")
+    assert b"Connection: close" in said
+
+
+async def test_a_websocket_by_http_1_0_is_refused(port: int) -> None:
+    asked = GET.replace(b"1.1", b"1.0").replace(b"/ ", b"/ws ")
+    said = await answer(port, asked + b"Upgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
+    assert said.split()[1] in (b"426", b"404")
