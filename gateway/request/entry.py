@@ -150,6 +150,7 @@ class Entry:
         adoption: None if this gateway accepted the request
         seen: number of characters that a resumed client already has; 0 once the text here has reached that point
         seen_crc: checksum of those characters
+        kept_chars: how much text it held when its answer ended
     """
 
     request: Request
@@ -159,6 +160,7 @@ class Entry:
     adoption: Adoption | None = None
     seen: int = 0
     seen_crc: int = 0
+    kept_chars: int = 0
     response_id: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -168,6 +170,12 @@ class Entry:
     def input(self) -> str:
         """Return the question. It is empty if another gateway accepted the request and its record was not read yet."""
         return self.request.input or (self.adoption.question if self.adoption is not None else "")
+
+    @property
+    def num_chars(self) -> int:
+        """Return how much text the entry holds, in characters."""
+        turns = self.request.asked.turns if self.request.asked is not None else None
+        return len(self.input) + sum(len(each.user) + len(each.assistant) for each in turns or ()) + self.answer.chars
 
     @property
     def deadline(self) -> Deadline:

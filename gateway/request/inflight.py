@@ -15,6 +15,7 @@ from shared.wire.messages import Reply
 from shared.wire.session_key import SessionKey
 
 _MAX_ENDED: Final = 2_000
+_MAX_ENDED_CHARS: Final = 4_000_000  # of their questions, turns and answers
 
 
 @dataclass(slots=True)
@@ -24,6 +25,7 @@ class InflightTable:
     _open: dict[str, Entry] = field(default_factory=dict)
     _by_event: dict[tuple[SessionKey, str], Entry] = field(default_factory=dict)
     _ended: OrderedDict[str, Entry] = field(default_factory=OrderedDict)
+    _ended_chars: int = 0
     _erased: OrderedDict[str, None] = field(default_factory=OrderedDict)
 
     def __len__(self) -> int:
@@ -98,13 +100,15 @@ class InflightTable:
             return
         del self._open[entry.response_id]
         self._ended[entry.response_id] = entry
+        entry.kept_chars = entry.num_chars
+        self._ended_chars += entry.kept_chars
         oldest_ms = entry.answer.done_unix_ms - RESUMABLE_MS
         while self._ended:
             first = next(iter(self._ended.values()))
-            if len(self._ended) <= _MAX_ENDED and first.answer.done_unix_ms >= oldest_ms:
+            is_full = len(self._ended) > _MAX_ENDED or self._ended_chars > _MAX_ENDED_CHARS
+            if not is_full and first.answer.done_unix_ms >= oldest_ms:
                 return
-            self._ended.popitem(last=False)
-            self._forget_event(first)
+            self._drop_ended(first)
 
     def forget_before(self, session: SessionKey, generation: int) -> None:
         """Forget the ended answers of the conversation's earlier generations."""
@@ -114,11 +118,15 @@ class InflightTable:
     def forget(self, entry: Entry) -> None:
         """Forget an ended answer that was erased."""
         if self._ended.get(entry.response_id) is entry:
-            del self._ended[entry.response_id]
-            self._forget_event(entry)
+            self._drop_ended(entry)
         self._erased[entry.response_id] = None
         if len(self._erased) > _MAX_ENDED:
             self._erased.popitem(last=False)
+
+    def _drop_ended(self, entry: Entry) -> None:
+        del self._ended[entry.response_id]
+        self._ended_chars -= entry.kept_chars
+        self._forget_event(entry)
 
     def _forget_event(self, entry: Entry) -> None:
         if self._by_event.get(_event_key(entry)) is entry:

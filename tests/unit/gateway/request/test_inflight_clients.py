@@ -1,5 +1,8 @@
 """A client asks again, loses its connection or erases its conversation; what has ended is remembered for a while."""
 
+import pytest
+
+from shared.wire.messages import ResponseCreate, Said
 from shared.wire.session_key import SessionKey
 from tests.support.builders.gateway import (
     R1,
@@ -130,3 +133,19 @@ def test_answers_are_remembered_for_two_minutes(table: Requests) -> None:
     table.cancel(publishing(table, 3), now_unix_ms=120_000.1)
     assert table.find(SessionKey("t", "s"), "e1") is None
     assert table.find(SessionKey("t", "s"), "e2") is not None
+
+
+@pytest.mark.parametrize("where", ["question", "turns", "answer"])
+def test_the_text_of_remembered_answers_is_bounded(table: Requests, where: str) -> None:
+    text = "x" * 1_100_000
+    asked = ResponseCreate(event_id="e", input="hi", turns=(Said(user="", assistant=text),))
+    fields = {"question": {"input": text}, "turns": {"asked": asked}, "answer": {}}[where]
+    for number in range(1, 6):
+        entry = publishing(table, number, **fields)
+        entry.acknowledge()
+        if where == "answer":
+            table.delta(delta(text, request_id=name(number)), 1.0)
+        table.cancel(entry, now_unix_ms=1.0)
+    assert [table.get_any(name(number)) is not None for number in (1, 2, 4, 5)] == [False, False, True, True]
+    table.forget_before(SessionKey("t", "s"), 1)
+    assert table._ended_chars == 0
