@@ -14,7 +14,7 @@ from websockets.frames import CloseCode
 
 from gateway.frontends.client_address import charged_address
 from gateway.frontends.sockets import IDLE_FRAMES_PER_MINUTE
-from gateway.http.statuses import retry_headers, status_of
+from gateway.http.statuses import error_headers, status_of
 from gateway.session.protocol import MessageRate
 from shared.errors import ProtocolError
 from shared.process.clock import now_unix_ms
@@ -178,6 +178,6 @@ def _response(error: ProtocolError) -> bytes:
     """Return a complete response for a connection that is closed after it."""
     detail = detail_of(error)
     status, body = HTTPStatus(status_of(detail)), msgspec.json.encode({"error": detail})
-    about = {"content-type": "application/json", "content-length": str(len(body)), **retry_headers(detail)}
+    about = {"content-type": "application/json", "content-length": str(len(body)), **error_headers(detail)}
     lines = "".join(f"{name}: {value}\r\n" for name, value in about.items())
     return f"HTTP/1.1 {status.value} {status.phrase}\r\nconnection: close\r\n{lines}\r\n".encode() + body

@@ -18,6 +18,7 @@ from gateway.exchange.exchange import Exchange, News
 from gateway.exchange.exchanges import Exchanges
 from gateway.exchange.question import Asker, ClientQuestion
 from gateway.frontends.client_address import ClientAddress, client_address
+from gateway.http.encodings import decoded
 from gateway.http.headers import Headers, bearer, deadline_ms, idempotency_key, is_retry, traceparent
 from shared.errors import ProtocolError
 from shared.process.clock import now_unix_ms
@@ -64,7 +65,7 @@ class HttpRequests:
         return cast("ClientAddress", scope[_ADDRESS])
 
     async def body(self, request: Request) -> bytes:
-        """Read a body. Raises `ProtocolError` if it is too large or too slow."""
+        """Read and decompress a body. Raises `ProtocolError` if it is too large, too slow or of an unknown encoding."""
         data, most = bytearray(), self.settings.max_message_bytes
         try:
             async with asyncio.timeout(self.settings.hello_timeout_s):
@@ -74,7 +75,7 @@ class HttpRequests:
                         raise ProtocolError("body_too_large", f"a body may have at most {most} bytes")
         except TimeoutError:
             raise ProtocolError("body_too_slow", "the body did not arrive in time") from None
-        return bytes(data)
+        return decoded(bytes(data), request.headers.getlist("content-encoding"), most)
 
     async def decoded(self, request: Request, decode: Callable[[bytes], QuestionT]) -> QuestionT:
         """Read and decode a body. A refused body is charged to the client's address. Raises `ProtocolError`."""

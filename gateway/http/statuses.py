@@ -1,7 +1,8 @@
-"""HTTP statuses and retry headers of errors. Pure."""
+"""HTTP statuses and headers of errors. Pure."""
 
 from typing import Final
 
+from gateway.http.encodings import ACCEPTED
 from shared.wire.outcome import ErrorDetail
 
 _STATUS: Final = {
@@ -26,6 +27,7 @@ _STATUS_OF_CODE: Final = {
     "response_not_found": 404,
     "retried": 409,
     "unknown_response": 404,
+    "unsupported_encoding": 415,
 }
 _RETRY_AFTER_MS: Final = 1_000
 # Statuses on which clients retry by themselves unless a header forbids it.
@@ -38,13 +40,15 @@ def status_of(error: ErrorDetail) -> int:
     return 503 if status == _SERVER_FAULT and error.retryable else status
 
 
-def retry_headers(error: ErrorDetail) -> dict[str, str]:
-    """Return the headers by which a client library decides whether, and after how long, to repeat a failed request.
+def error_headers(error: ErrorDetail) -> dict[str, str]:
+    """Return the headers by which a client library decides how, and after how long, to repeat a failed request.
 
     OpenAI's libraries repeat some statuses by themselves. An error that may be retried gets `Retry-After` (seconds) and
     `retry-after-ms`. For any other error with such a status, `x-should-retry: false` stops the library.
     """
     status = status_of(error)
+    if error.code == "unsupported_encoding":
+        return {"accept-encoding": ACCEPTED}
     if error.retryable:
         wait_ms = error.retry_after_ms or _RETRY_AFTER_MS
         return {"retry-after": str(-(-wait_ms // 1_000)), "retry-after-ms": str(wait_ms)}

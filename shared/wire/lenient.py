@@ -9,7 +9,6 @@ still wrong is rejected. docs/protocol.md lists what is accepted.
 import json
 import math
 import re
-import zlib
 from base64 import b64decode
 from collections.abc import Callable, Sized
 from contextlib import suppress
@@ -18,6 +17,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import inspect
 
+from shared.wire.compressed import inflated
 from shared.wire.headers import plain_name
 
 Decode = Callable[[Any], Any]
@@ -229,21 +229,8 @@ def _text_of(raw: bytes, encoding: str = "utf-8") -> str:
 
 
 def _inflated(data: bytes, most: int) -> bytes:
-    """Decompress bytes of gzip or zlib to at most `most` bytes; return other bytes unchanged.
-
-    Raises:
-        ValueError: the compressed data is invalid or too large.
-    """
-    if not data.startswith(_DEFLATED):
-        return data
-    unzip = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
-    try:
-        inflated = unzip.decompress(data, most)
-    except zlib.error as error:
-        raise ValueError(f"neither gzip nor zlib: {error}") from None
-    if unzip.unconsumed_tail:
-        raise ValueError(f"more than {most:,} bytes when decompressed")
-    return inflated
+    """Decompress bytes of gzip or zlib to at most `most` bytes; return other bytes unchanged. Raises `ValueError`."""
+    return inflated(data, most) if data.startswith(_DEFLATED) else data
 
 
 def _load(text: str) -> Any:

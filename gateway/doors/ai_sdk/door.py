@@ -19,7 +19,7 @@ from gateway.doors.ai_sdk.sockets import ChatSocket
 from gateway.http.handlers import Answer, HandledPath, app_of
 from gateway.http.headers import notices
 from gateway.http.requests import HttpRequests
-from gateway.http.statuses import retry_headers, status_of
+from gateway.http.statuses import error_headers, status_of
 from gateway.http.streams import STREAM_HEADERS, EventStream
 from shared.settings.origins import origin_may_connect
 from shared.wire.outcome import ErrorDetail
@@ -98,4 +98,4 @@ def _session(request: Request) -> str:
 
 def _refusal(error: ErrorDetail) -> HttpResponse:
     """Return an error response whose body `useChat` shows as the error's text."""
-    return HttpResponse(error.message, status_of(error), retry_headers(error), "text/plain")
+    return HttpResponse(error.message, status_of(error), error_headers(error), "text/plain")

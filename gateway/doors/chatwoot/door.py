@@ -18,7 +18,7 @@ from gateway.doors.chatwoot.events import CustomerMessage, Errand, check_signatu
 from gateway.exchange.question import Asker, ClientQuestion
 from gateway.http.handlers import Answer, HandledPath, app_of
 from gateway.http.requests import HttpRequests
-from gateway.http.statuses import status_of
+from gateway.http.statuses import error_headers, status_of
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outgoing, Producer
 from shared.process.clock import wire_unix_ms
@@ -93,4 +93,4 @@ class ChatwootDoor:
 
 def _refusal(error: ErrorDetail) -> HttpResponse:
     told = {"error": {"code": error.code, "message": error.message}}
-    return JSONResponse(told, _AGAIN if error.retryable else status_of(error))
+    return JSONResponse(told, _AGAIN if error.retryable else status_of(error), error_headers(error))

@@ -14,7 +14,7 @@ from starlette.responses import Response as HttpResponse
 
 from gateway.http.handlers import Answer, app_of
 from gateway.http.requests import HttpRequests
-from gateway.http.statuses import retry_headers, status_of
+from gateway.http.statuses import error_headers, status_of
 from gateway.serving.erasing import Erasing
 from shared.conversation.history import History
 from shared.conversation.journal import CLOCK_HEADER, Journalled
@@ -154,4 +154,4 @@ def _unavailable(code: str, message: str) -> ProtocolError:
 
 
 def _refusal(error: ErrorDetail) -> HttpResponse:
-    return HttpResponse(_encode({"error": error}), status_of(error), retry_headers(error), "application/json")
+    return HttpResponse(_encode({"error": error}), status_of(error), error_headers(error), "application/json")

@@ -17,7 +17,7 @@ from gateway.exchange.exchange import Exchange
 from gateway.http.handlers import Answer
 from gateway.http.headers import notices
 from gateway.http.requests import HttpRequests
-from gateway.http.statuses import retry_headers, status_of
+from gateway.http.statuses import error_headers, status_of
 from gateway.http.streams import STREAM_HEADERS, EventStream
 from shared.errors import ProtocolError
 from shared.wire.outcome import ErrorDetail, Response
@@ -39,7 +39,7 @@ def page(body: object, status: int = 200, headers: dict[str, str] | None = None)
 
 
 def refusal(error: ErrorDetail) -> HttpResponse:
-    headers = {"x-request-id": f"req_{secrets.token_hex(12)}"} | retry_headers(error)
+    headers = {"x-request-id": f"req_{secrets.token_hex(12)}"} | error_headers(error)
     return page(error_body(error), status_of(error), headers)
 
 

@@ -105,8 +105,12 @@ def test_json_is_read_in_every_unicode_encoding(entrance: str, encoding: str) ->
     assert at.decode(json.dumps(message, ensure_ascii=False).encode(encoding)) == at.read(message)
 
 
+def two_members(data: bytes) -> bytes:
+    return gzip.compress(data[:9]) + gzip.compress(data[9:])
+
+
 @pytest.mark.parametrize("entrance", [name for name, at in ENTRANCES.items() if not at.packed and not at.plain])
-@pytest.mark.parametrize("pack", [gzip.compress, zlib.compress, functools.partial(zlib.compress, level=1)])
+@pytest.mark.parametrize("pack", [gzip.compress, two_members, zlib.compress, functools.partial(zlib.compress, level=1)])
 def test_compressed_json_is_read_up_to_a_limit(entrance: str, pack: Callable[[bytes], bytes]) -> None:
     at = ENTRANCES[entrance]
     whole = json.dumps(at.message).encode()
