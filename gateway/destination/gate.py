@@ -5,7 +5,6 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Final
 
-from gateway.destination.admission import AdmissionLimits, check_inflight
 from gateway.destination.breaker import BreakerState
 from gateway.destination.choose import PartitionOf, View
 from gateway.destination.fleet import WorkerClocks
@@ -52,13 +51,6 @@ class AdmissionGate:
         return self.registry.state_at(wire_unix_ms())
 
     # --- requests
-
-    def check_room(self, limits: AdmissionLimits, *, inflight: int, of_connection: int) -> None:
-        """Raise `ProtocolError` if the gateway has no room for one more open request."""
-        memory_full = self.memory.refuses
-        check_inflight(
-            limits, inflight=inflight, of_connection=of_connection, draining=self.draining, memory_full=memory_full
-        )
 
     def view(self, now_unix_ms: float) -> View:
         """Return the snapshot by which a question's destination is chosen now."""

@@ -7,7 +7,7 @@ The thresholds are those in Envoy's documentation of its overload manager for th
 import asyncio
 import ctypes
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
 from typing import Final
@@ -54,19 +54,14 @@ _trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
 @dataclass(slots=True)
 class MemoryWatch:
-    """Measures resident memory. With `budget_bytes` 0 there is no budget, and the level is always normal."""
+    """Measures resident memory. With `budget_bytes` 0 there is no budget, and the level is always normal. The level
+    `sheds` or `refuses`: plain values, because every question reads them."""
 
     budget_bytes: int = 0
-    level: MemoryLevel = MemoryLevel.NORMAL
-    _resident_bytes: int = 0
-
-    @property
-    def sheds(self) -> bool:
-        return self.level >= MemoryLevel.SHEDDING
-
-    @property
-    def refuses(self) -> bool:
-        return self.level >= MemoryLevel.REFUSING
+    level: MemoryLevel = field(default=MemoryLevel.NORMAL, init=False)
+    sheds: bool = field(default=False, init=False)
+    refuses: bool = field(default=False, init=False)
+    _resident_bytes: int = field(default=0, init=False)
 
     def missing(self) -> str | None:
         """Return the reason for `/ready` why the gateway is not ready; None while there is enough memory."""
@@ -82,6 +77,7 @@ class MemoryWatch:
         if level is not self.level:
             log.warning("memory", now=level.name.lower(), mib=resident_bytes // MIB, budget_mib=self._budget_mib)
             self.level = level
+            self.sheds, self.refuses = level >= MemoryLevel.SHEDDING, level >= MemoryLevel.REFUSING
             metrics.guards.labels("memory").set(level)
 
     async def watch(self) -> None:

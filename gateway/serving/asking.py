@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from gateway.destination.admission import AdmissionLimits, check_connection, promise
+from gateway.destination.admission import AdmissionLimits, check_connection, check_inflight, promise
 from gateway.destination.gate import AdmissionGate
 from gateway.request.cursor import response_id
 from gateway.request.entry import Entry, Request
@@ -43,14 +43,21 @@ class Asking:
         if known is not None:
             self._attach(connection, known, asked)
             return
-        self.admission_gate.check_room(self.limits, inflight=len(self.inflight), of_connection=connection.num_inflight)
+        check_inflight(
+            self.limits,
+            inflight=len(self.inflight),
+            of_connection=connection.num_inflight,
+            draining=self.admission_gate.draining,
+            memory_full=self.admission_gate.memory.refuses,
+        )
+        deadline = promise(asked, self.limits, now)
         request = Request(
             response_id=response_id(key, asked.event_id, asked.input, generation),
             event_id=asked.event_id,
             session=key,
             input=asked.input,
             received_unix_ms=now,
-            deadline=promise(asked, self.limits, now),
+            deadline=deadline,
             clock_ms=correction_ms(),
             generation=generation,
             generation_known=sure,

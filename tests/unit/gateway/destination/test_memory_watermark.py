@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.destination import memory_watch
-from gateway.destination.admission import AdmissionLimits, AdmissionPolicy
+from gateway.destination.admission import AdmissionLimits, AdmissionPolicy, check_inflight
 from gateway.destination.choose import choose
 from gateway.destination.destination import TO_CHAMPION, Fallback
 from gateway.destination.gate import AdmissionGate
@@ -97,9 +97,9 @@ def test_above_the_first_watermark_the_fallback_answers_immediately(percent: int
 def test_above_the_second_watermark_a_request_is_refused_with_a_time_to_retry() -> None:
     limits = AdmissionLimits.of(Settings())
     for percent in (0, 94):
-        keeper(percent).check_room(limits, inflight=0, of_connection=0)
+        check_inflight(limits, inflight=0, of_connection=0, memory_full=memory(percent).refuses)
     with pytest.raises(ProtocolError, match="no memory left") as caught:
-        keeper(95).check_room(limits, inflight=0, of_connection=0)
+        check_inflight(limits, inflight=0, of_connection=0, memory_full=memory(95).refuses)
     error = caught.value
     assert (error.code, error.kind, error.retriable) == ("memory_full", "overloaded_error", True)
     assert error.retry_after_ms
