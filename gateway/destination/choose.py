@@ -46,13 +46,14 @@ class View(Struct, frozen=True, kw_only=True):
     def is_live(self, lane: Lane, bucket: Bucket) -> bool:
         """Return whether a worker of the lane recently reported that it serves the bucket with the lane's version
         loaded. For the champion's lane any version counts, because no other lane can answer for it."""
+        if (admission := self.admissions.known.get(lane)) is None:
+            return False
         revision = None if lane == CHAMPION else self.state.revision(lane)
-        return self.admissions.is_live(lane, bucket, self.now_unix_ms, revision)
+        return admission.fleet.serves(bucket, self.now_unix_ms, revision)
 
     def steps(self, bucket: Bucket) -> list[Step]:
         """Return the ladder's lanes that have a live worker, from the top down."""
-        known = {lane for lane, _ in self.admissions}
-        return [step for step in STEPS if step in known and self.is_live(step, bucket)]
+        return [step for step in STEPS if self.is_live(step, bucket)]
 
 
 def by_rule(session: SessionKey, bucket: Bucket, view: View) -> Destination:
@@ -163,7 +164,7 @@ def _ask(
         return Fallback(decision.fallback, wanted)
     return Destination(
         lane,
-        view.state.revision(lane),
+        wanted.revision if lane == wanted.lane else view.state.revision(lane),
         view.state.epoch or None,
         partition,
         decision.eta_ms,
@@ -176,8 +177,9 @@ def _ask(
 
 def _note(question: Question, taken: Destination | None, live: list[Step], wanted: Destination, view: View) -> None:
     """Record in the ladder which rung got a question, and whether the rung above the level could have answered it."""
+    step = _step(taken)
     if not _counts(question):
-        view.ladder.seat(question.session, _step(taken))
+        view.ladder.seat(question.session, step)
         return
     above, has_place = view.ladder.above(live), False
     if above is not None:
@@ -186,7 +188,7 @@ def _note(question: Question, taken: Destination | None, live: list[Step], wante
             question.bucket, question.deadline, partition=partition, now_unix_ms=view.now_unix_ms
         )
     view.ladder.record_outcome(
-        question.session, _step(taken), live, above_has_place=has_place, now_unix_ms=view.now_unix_ms
+        question.session, step, live, above_has_place=has_place, now_unix_ms=view.now_unix_ms
     )
 
 

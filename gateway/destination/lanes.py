@@ -4,12 +4,11 @@ A lane is a group of workers that serve one model version, such as the champion'
 each has its own workers, circuit breakers and shares of the tenants.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 
 from gateway.destination.admission import Admission, AdmissionPolicy
 from gateway.destination.breaker import Breaker
-from shared.wire.fields import Revision
 from shared.wire.lanes import CHAMPION, PASSED_ON, Lane
 from shared.wire.messages import Bucket
 from shared.wire.reports import WorkerReport
@@ -71,30 +70,21 @@ class Demand:
 
 
 class LaneAdmissions:
-    """The admissions of one gateway, owned by its event loop. A lane's admission is created when it is first used; the
-    champion's exists from the start."""
+    """The admissions of one gateway by lane, `known`, owned by its event loop. A lane's admission is created when it is
+    first used; the champion's exists from the start."""
 
     def __init__(self, policy: AdmissionPolicy) -> None:
         self._policy = policy
         self.demand = Demand()
-        self._admissions: dict[Lane, Admission] = {CHAMPION: Admission(policy)}
+        self.known: dict[Lane, Admission] = {CHAMPION: Admission(policy)}
         self._lanes: dict[str, Lane] = {}  # of each known worker
         self._used: set[Lane] = set()
 
     def of(self, lane: Lane) -> Admission:
         """Return a lane's admission."""
-        if lane not in self._admissions:
-            self._admissions[lane] = Admission(self._policy)
-        return self._admissions[lane]
-
-    def __iter__(self) -> Iterator[tuple[Lane, Admission]]:
-        return iter(self._admissions.items())
-
-    def is_live(self, lane: Lane, bucket: Bucket, now_unix_ms: float, revision: Revision | None = None) -> bool:
-        """Return whether a worker of the lane has recently reported that it serves the bucket with this version loaded.
-        None means any version."""
-        known = self._admissions.get(lane)
-        return known is not None and known.fleet.serves(bucket, now_unix_ms, revision)
+        if lane not in self.known:
+            self.known[lane] = Admission(self._policy)
+        return self.known[lane]
 
     # --- workers
 
@@ -112,7 +102,7 @@ class LaneAdmissions:
 
     def price(self) -> None:
         """Update the price of each lane's requests from its workers' reports."""
-        for lane, admission in self._admissions.items():
+        for lane, admission in self.known.items():
             self.demand.price(lane, admission.fleet.mean_service_ms())
 
     def forget(self, worker_id: str) -> bool:
@@ -122,7 +112,7 @@ class LaneAdmissions:
 
     def expire(self, now_unix_ms: float) -> list[str]:
         """Forget the workers that have not reported for too long; return their names."""
-        silent = [name for each in self._admissions.values() for name in each.fleet.expire(now_unix_ms)]
+        silent = [name for each in self.known.values() for name in each.fleet.expire(now_unix_ms)]
         for name in silent:
             del self._lanes[name]
         return silent
@@ -137,23 +127,23 @@ class LaneAdmissions:
 
     def open_breakers(self) -> dict[str, Breaker]:
         """Return the breakers that are not closed, by worker."""
-        return {name: one for each in self._admissions.values() for name, one in each.fleet.open_breakers().items()}
+        return {name: one for each in self.known.values() for name, one in each.fleet.open_breakers().items()}
 
     # --- requests of any lane
 
     def note_first_reply(self, request_id: str, now_unix_ms: float) -> float | None:
         """Record a worker's reply. Return the time since receipt if it is the first one, otherwise None."""
-        for each in self._admissions.values():
+        for each in self.known.values():
             if (took_ms := each.note_first_reply(request_id, now_unix_ms)) is not None:
                 return took_ms
         return None
 
     def release(self, request_id: str) -> None:
         """Release a request whose answer has ended."""
-        for each in self._admissions.values():
+        for each in self.known.values():
             each.release(request_id)
 
     def withdraw(self, request_id: str) -> None:
         """Remove a request that Kafka rejected: it counts neither for nor against the workers."""
-        for each in self._admissions.values():
+        for each in self.known.values():
             each.withdraw(request_id)

@@ -42,17 +42,19 @@ class Report:
         metrics.asked_work.labels(wanted.bucket).inc(work_ms / 1_000)
 
     def count_decided(self, wanted: Destination, where: Destination | Fallback) -> None:
-        """Count a decision. If another lane gets the question, count it there as well."""
+        """Count a decision, and the question that workers get. If another lane gets it, count it there as well."""
         if wanted.claimed.why is not None:
             metrics.placed.labels(wanted.claimed.why).inc()
         self.log_breakers()
         self.log_rung()
-        if isinstance(where, Destination) and where.lane == wanted.lane:
+        if isinstance(where, Fallback):
+            self.admissions.demand.turn_away(wanted.lane, wanted.bucket)
             return
-        self.admissions.demand.turn_away(wanted.lane, wanted.bucket)
-        if isinstance(where, Destination):
+        if where.lane != wanted.lane:
+            self.admissions.demand.turn_away(wanted.lane, wanted.bucket)
             self.count_passed_on(wanted)
             self.count_asked(where)
+        self.count_sent(where)
 
     def count_passed_on(self, given_up: Destination) -> None:
         """Count a question that a lane's workers have no time for, and that another lane answers in their place."""
@@ -85,7 +87,7 @@ class Report:
 
     def log_breakers(self) -> None:
         """Log changes of the breakers that are common to all workers of a lane."""
-        for lane, admission in self.admissions:
+        for lane, admission in self.admissions.known.items():
             breaker = admission.breaker
             if breaker.state is not self._breakers.get(lane, BreakerState.CLOSED):
                 self._breakers[lane] = breaker.state

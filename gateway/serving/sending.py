@@ -118,8 +118,8 @@ class Sending:
             self.answering.fall_back(entry, where.reason)
             return None
         entry.publication.destination = where
-        self.shadowing.keep(entry, view)
-        report.count_sent(where)
+        if view.state.shadow_share:
+            self.shadowing.keep(entry, view)
         self._last_sent[question.session] = question.request_id
         self._last_sent.move_to_end(question.session)
         if len(self._last_sent) > _MOST_CONVERSATIONS:

@@ -54,7 +54,7 @@ class Shadowing:
         live worker."""
         to = entry.publication.destination
         share = view.state.shadow_share
-        if not share or to.lane != CHAMPION or not view.is_live(SHADOW, to.bucket):
+        if to.lane != CHAMPION or not view.is_live(SHADOW, to.bucket):
             return
         if Rule(salt=SHADOW, share=0.0).point(entry.request.session) < share:
             if len(self.open) >= _MOST_OPEN:

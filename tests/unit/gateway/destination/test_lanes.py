@@ -21,9 +21,9 @@ def lanes(**first_token_ms: float) -> LaneAdmissions:
 
 def test_a_lane_is_live_while_one_of_its_workers_reports() -> None:
     admissions = lanes(champion=50.0, canary=50.0)
-    live = [admissions.is_live(lane, "short", NOW) for lane in (CHAMPION, "canary", "light")]
+    live = [admissions.of(lane).fleet.serves("short", NOW) for lane in (CHAMPION, "canary", "light")]
     assert live == [True, True, False]
-    assert not admissions.is_live("canary", "short", NOW + 3_001)
+    assert not admissions.of("canary").fleet.serves("short", NOW + 3_001)
     assert sorted(admissions.expire(NOW + 3_001)) == ["canary", "champion"]
     assert admissions.forget("canary") is False
 
@@ -41,14 +41,14 @@ def test_a_lane_is_live_for_the_versions_that_its_workers_have(lane: Lane) -> No
         ("refused", NOW + 2_000, False, {0, 1}),
         ("new", NOW + 5_001, False, set()),
     ):
-        assert admissions.is_live(lane, "short", now, revision) is live, revision
+        assert fleet.serves("short", now, revision) is live, revision
         assert set(fleet.waits("short", now, revision)) == asked, revision
 
 
 def test_a_worker_that_changes_lanes_is_removed_from_the_previous_one() -> None:
     admissions = lanes(champion=50.0)
     assert [admissions.observe(report("champion", lane="canary"), NOW) for _ in range(2)] == [True, False]
-    assert not admissions.is_live(CHAMPION, "short", NOW)
+    assert not admissions.of(CHAMPION).fleet.serves("short", NOW)
     assert admissions.of(CHAMPION).fleet.slots == 0
 
 

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from msgspec import msgpack
 
-from gateway.destination.memory_watch import MemoryLevel
 from shared.errors import BrokerUnavailable
 from shared.kafka import Outgoing
 from shared.process.clock import now_unix_ms
@@ -106,7 +105,7 @@ async def test_nothing_is_shadowed_without_a_worker_or_under_load(why: str) -> N
     asked = await edge.connect().say(SessionStart(session_id="s"), ResponseCreate(event_id="e", input="How long?"))
     await quiet()
     if why == "memory":
-        edge.serving.admission_gate.memory.level = MemoryLevel.SHEDDING
+        edge.serving.admission_gate.memory.sheds = True
     if why == "breaker":
         breaker = edge.serving.admission_gate.admissions.of("champion").breaker
         for _ in range(100):
