@@ -229,13 +229,13 @@ class Shipped:
         begun = [turn.window_start for turn in self._recorded.kept[request.session_id] if turn.request_id == request.id]
         places = [names.index(name) for name in begun if name in names]
         for place in places:
-            for later in _some(earlier[place + 1 :], most - 1):
+            for later in choices_of(earlier[place + 1 :], most - 1):
                 for num_before in range(min(most - 1 - len(later), place) + 1):
                     before = [turns[0] for turns in earlier[place - num_before : place]]
                     for turn in earlier[place]:
                         yield [*before, turn, *later]
         if not places:
-            yield from _some(earlier[-most - 3 :], most)
+            yield from choices_of(earlier[-most - 3 :], most)
 
     def _in_its_window(self, turn: Turn) -> Turn:
         """Return a turn with the start of its window, as its worker has written it."""
@@ -254,7 +254,7 @@ def _once(histories: Iterable[Sequence[Turn]]) -> Iterator[Sequence[Turn]]:
             yield turns
 
 
-def _some(earlier: Sequence[Sequence[Turn]], most: int) -> Iterator[list[Turn]]:
+def choices_of(earlier: Sequence[Sequence[Turn]], most: int) -> Iterator[list[Turn]]:
     """Yield each choice of at most `most` questions with one turn of each, the largest choice first."""
     for num in range(min(most, len(earlier)), -1, -1):
         for chosen in combinations(earlier, num):

@@ -60,7 +60,8 @@ async def test_the_champion_is_changed_under_load(
     rows.found(
         DROPPED,
         figure=f"{len(judged.answers)} answers, {switches} switches: {len(judged.broken)} kinds broken "
-        f"{judged.broken[:2]}, {len(judged.instead)} not by a model {_sources(judged.instead)}",
+        f"{judged.broken[:2]}, {len(judged.instead)} not by a model {_sources(judged.instead)}, "
+        f"{judged.num_short} without turns that Redis did not give in time",
         holds=not judged.broken and not judged.instead,
     )
     named = {revision: sum(a.response.revision == revision for a in judged.answers) for revision in (first, second)}

@@ -1,10 +1,19 @@
-"""Which answers the lifecycle's proof counts as begun on the old version after the champion was moved."""
+"""What the lifecycle's proof counts: answers begun on the old version after a move, and texts of another history."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
+from shared.conversation.turn import Turn
 from shared.versions.state import Move, State
+from shared.wire.messages import ChatRequest, ResponseCreated, ResponseDone
 from shared.wire.outcome import Response, Source, Timings, Usage
-from tests.proofs.lifecycle.talk import Answered, last_on_the_old_s
+from tests.chaos.ledger.recorded import Recorded, Times
+from tests.chaos.ledger.requests import Breach, Ledger, Question
+from tests.chaos.ledger.verdict import judge
+from tests.proofs.lifecycle.talk import Answered, OwnTokens, last_on_the_old_s
 
 
 def move(epoch: int, champion: str, unix_ms: int) -> Move:
@@ -43,3 +52,60 @@ def test_an_answer_counts_if_the_version_before_wrote_it_and_the_next_cannot_hav
     )
     answers = [Answered("visitor", asked, ended, response)]
     assert last_on_the_old_s(MOVES[1], MOVES, answers) == found_s
+
+
+@dataclass(frozen=True)
+class Echo:
+    """Answers with its name, the questions of the turns before, and the question."""
+
+    name: str
+
+    def says(self, question: str, num_tokens: int, turns: Sequence[Turn] = ()) -> str:
+        return " ".join([self.name, *(turn.user for turn in turns), question])
+
+
+@pytest.mark.parametrize(
+    ("revision", "text", "away", "is_right", "num_short"),
+    [
+        ("one", "one first second third", (), True, 0),
+        ("one", "one first second third", ((0, 50),), True, 0),
+        ("one", "one third", ((0, 50),), True, 1),
+        ("one", "one second third", ((0, 50),), True, 1),
+        ("one", "one third", (), False, 0),
+        ("one", "one third", ((90_000, 99_000),), False, 0),
+        ("two", "one third", ((0, 50),), False, 0),  # another version's text
+        ("one", "one first sec", ((0, 50),), False, 0),  # whole, by its end
+    ],
+)
+def test_only_turns_that_an_outage_of_redis_explains_may_be_missing_from_a_prompt(
+    revision: str, text: str, away: tuple[Times, ...], is_right: bool, num_short: int
+) -> None:
+    ledger, recorded = Ledger(versions=True), Recorded(away=[*away])
+    asked = ChatRequest(id="r", session_id="s", input="third", created_unix_ms=20_000, deadline_unix_ms=40_000)
+    recorded.add_request(asked)
+    recorded.kept["s"] += [
+        Turn(request_id=f"r-{text}", user=text, output_text="x", source="model", asked_unix_ms=at)
+        for text, at in (("first", 500), ("second", 10_000))
+    ]
+    ledger.asked(
+        Question(
+            event_id="e", session="s", text="third", max_output_tokens=9, first_token_ms=1_000, deadline_ms=20_000
+        ),
+        0.0,
+    )
+    ledger.heard("s", ResponseCreated(response_id="r", event_id="e", bucket="short"), 0.0)
+    response = Response(
+        id="r",
+        status="completed",
+        reason="stop",
+        source="model",
+        output_text=text,
+        usage=Usage(),
+        timings=Timings(),
+        revision=revision,
+    )
+    ledger.heard("s", ResponseDone(response=response, cursor="c"), 0.1)
+    speakers: Any = {"one": Echo("one"), "two": Echo("two")}
+    rights = OwnTokens(speakers, recorded, ledger)
+    found = judge(ledger, rights)
+    assert (not found.count(Breach.WRONG_TEXT), rights.num_short) == (is_right, num_short)
