@@ -74,16 +74,6 @@ def check_connection(limits: AdmissionLimits, of_connection: int) -> None:
         )
 
 
-def check_length(max_input_tokens: int, num_tokens: int) -> None:
-    """Raise `ProtocolError` if the input is too long."""
-    if num_tokens > max_input_tokens:
-        raise ProtocolError(
-            "input_too_long",
-            f"the input has {counted(num_tokens, 'token')}, {max_input_tokens:,} are allowed; shorten it",
-            param="input",
-        )
-
-
 def promise(request: ResponseCreate, limits: AdmissionLimits, now_unix_ms: float) -> Deadline:
     """Return the absolute deadline of a request received now. Raises `ProtocolError` if it exceeds the longest deadline
     allowed."""

@@ -187,9 +187,7 @@ def _note(question: Question, taken: Destination | None, live: list[Step], wante
         has_place = view.admissions.of(above).has_place(
             question.bucket, question.deadline, partition=partition, now_unix_ms=view.now_unix_ms
         )
-    view.ladder.record_outcome(
-        question.session, step, live, above_has_place=has_place, now_unix_ms=view.now_unix_ms
-    )
+    view.ladder.record_outcome(question.session, step, live, above_has_place=has_place, now_unix_ms=view.now_unix_ms)
 
 
 def _counts(question: Question) -> bool:

@@ -4,10 +4,21 @@ decides which request topic (short, medium or long) the question is sent to."""
 import asyncio
 from dataclasses import dataclass
 
-from gateway.destination.admission import check_length
+from shared.errors import ProtocolError
 from shared.model.tokenizer import Tokenizer
+from shared.nouns import counted
 from shared.wire.messages import Bucket
 from shared.wire.topics import bucket_of_length, surely_short
+
+
+def check_length(max_input_tokens: int, num_tokens: int) -> None:
+    """Raise `ProtocolError` if the input is too long."""
+    if num_tokens > max_input_tokens:
+        raise ProtocolError(
+            "input_too_long",
+            f"the input has {counted(num_tokens, 'token')}, {max_input_tokens:,} are allowed; shorten it",
+            param="input",
+        )
 
 
 @dataclass(slots=True)

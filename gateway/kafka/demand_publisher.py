@@ -44,7 +44,9 @@ class DemandPublisher:
                 asked=self.admissions.demand.asked(),
                 epoch=self.epoch(),
                 rung=self.ladder.rung,
-                breakers=tuple(lane for lane, one in self.admissions.known.items() if one.breaker.state is BreakerState.OPEN),
+                breakers=tuple(
+                    lane for lane, one in self.admissions.known.items() if one.breaker.state is BreakerState.OPEN
+                ),
             )
             await self._publish(msgpack_encode(report))
             await asyncio.sleep(_INTERVAL_S)

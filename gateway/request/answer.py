@@ -93,6 +93,12 @@ class Answer:
             raise AssertionError(f"{self.state.name} → {state.name}")
         self.state = state
 
+    def admit(self, now_unix_ms: float) -> None:
+        """Admit a request whose tokens were counted; its publication begins."""
+        if self.state is AnswerState.COUNTING:
+            self.advance(AnswerState.PUBLISHING)
+            self.admitted_unix_ms = now_unix_ms
+
     @property
     def is_silent(self) -> bool:
         """Return whether the answer came from the fallback because a worker sent an empty one before the deadline."""

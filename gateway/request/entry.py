@@ -228,12 +228,6 @@ class Entry:
             overtaken=overtaken,
         )
 
-    def admit(self, now_unix_ms: float) -> None:
-        """Admit a request whose tokens were counted; its publication begins."""
-        if self.answer.state is AnswerState.COUNTING:
-            self.answer.advance(AnswerState.PUBLISHING)
-            self.answer.admitted_unix_ms = now_unix_ms
-
     def acknowledge(self) -> list[Item]:
         """Record Kafka's acknowledgement. Return the replies that arrived before it, to be shown now."""
         self.publication.published = True

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from gateway.access.charges import Caller
 from gateway.destination.admission import AdmissionLimits, check_connection, check_inflight, promise
 from gateway.destination.gate import AdmissionGate
 from gateway.request.cursor import response_id
@@ -35,9 +36,9 @@ class Asking:
     deadlines: Deadlines
     sending: Sending
 
-    async def ask(self, connection: Connection, asked: ResponseCreate, now: float) -> None:
+    async def ask(self, connection: Connection, asked: ResponseCreate, caller: Caller, now: float) -> None:
         """Accept a question received at `now`. Raises `ProtocolError` if it is refused."""
-        session, key = connection.session, connection.session.key
+        session, key = connection.session, caller.session
         generation, sure = await self.erasing.generation_of(key, now)
         known = self.inflight.find(key, asked.event_id)
         if known is not None:
@@ -71,7 +72,7 @@ class Asking:
         with self.inflight.refused_on_error(entry):
             self.inflight.accept(entry)
             self.deadlines.watch(entry)
-            self.sending.start(entry, session)
+            self.sending.start(entry, caller)
         metrics.inflight.set(len(self.inflight))
 
     def _attach(self, connection: Connection, known: Entry, asked: ResponseCreate) -> None:

@@ -104,8 +104,8 @@ class Gateway:
                 await self.resuming.open_session(connection, effect, now)
             case Refuse(error):
                 refuse(connection, error)
-            case Ask(request):
-                await self.asking.ask(connection, request, now)
+            case Ask(request, caller):
+                await self.asking.ask(connection, request, caller, now)
             case CancelRequest():
                 self.asking.cancel(connection, effect)
             case ForPeople(message):

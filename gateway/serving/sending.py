@@ -5,6 +5,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Final
 
+from gateway.access.charges import Caller
 from gateway.access.quotas import Quotas
 from gateway.destination.choose import View, below, by_rule, choose
 from gateway.destination.claim import Claims
@@ -16,7 +17,6 @@ from gateway.people.people import People
 from gateway.request.entry import Entry
 from gateway.serving.answering import Answering
 from gateway.serving.shadowing import Shadowing
-from gateway.session.protocol import Session
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.process.clock import now_unix_ms
 from shared.process.keyed_locks import KeyedLocks
@@ -47,15 +47,15 @@ class Sending:
     _locks: KeyedLocks = field(default_factory=KeyedLocks, init=False)
     _last_sent: OrderedDict[SessionKey, str] = field(default_factory=OrderedDict, init=False)
 
-    def start(self, entry: Entry, session: Session) -> None:
+    def start(self, entry: Entry, caller: Caller) -> None:
         """Start sending a question. A fault ends its answer."""
-        self.answering.run_for(entry, self._run(entry, session))
+        self.answering.run_for(entry, self._run(entry, caller))
 
-    async def _run(self, entry: Entry, session: Session) -> None:
+    async def _run(self, entry: Entry, caller: Caller) -> None:
         """Send a session's questions one after the other. Their deadlines run while they wait."""
         try:
             async with self._locks.hold(entry.request.session):
-                delivery = await self._send(entry, session)
+                delivery = await self._send(entry, caller)
             if delivery is None:
                 return
             entry.publication.place = await self.publisher.await_delivery(entry, delivery)
@@ -68,7 +68,7 @@ class Sending:
             return
         self.answering.deliver(entry, entry.acknowledge())
 
-    async def _send(self, entry: Entry, session: Session) -> Delivery | None:
+    async def _send(self, entry: Entry, caller: Caller) -> Delivery | None:
         """Send a question.
 
         Returns:
@@ -83,9 +83,8 @@ class Sending:
         if entry.answer.response is not None:  # ended while waiting for the session's earlier questions
             return None
         try:
-            caller = session.caller
             await self.quotas.charge_shared("ask", caller)
-            bucket = await self.token_count.bucket_of(entry.input)
+            bucket = await self.token_count.bucket_of(asked.input)
             connection = self.answering.connections.of(entry)
             stand_in = await self.people.answer_wish(entry, connection, caller, asked.turns)
         except ProtocolError as error:
@@ -95,7 +94,7 @@ class Sending:
             return None
         question, view = entry.question(bucket), self.admission_gate.view(now_unix_ms())
         entry.publication.destination = by_rule(question.session, bucket, view)
-        entry.admit(view.now_unix_ms)
+        entry.answer.admit(view.now_unix_ms)
         metrics.accepted.labels(bucket).inc()
         if stand_in is None:
             return await self._publish(entry, question, view)

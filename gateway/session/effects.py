@@ -4,6 +4,7 @@ session state machine returns them, and the gateway carries them out. Pure."""
 from dataclasses import dataclass
 from enum import IntEnum
 
+from gateway.access.charges import Caller
 from shared.errors import ProtocolError
 from shared.wire.messages import (
     Feedback,
@@ -61,7 +62,10 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
+    """Answer a question of `caller`, who pays for it."""
+
     request: ResponseCreate
+    caller: Caller
 
 
 @dataclass(frozen=True, slots=True)

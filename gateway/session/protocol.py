@@ -191,7 +191,7 @@ class Session:
                 if message.instructions is not None and not self.instructs:
                     why = "instructions need a token with the claim `instructions: true`"
                     raise ProtocolError("instructions_not_allowed", why, param="instructions")
-                return [Ask(message)]
+                return [Ask(message, self.caller)]
             case ResponseCancel():
                 if message.response_id is None and message.target_event_id is None:
                     raise ProtocolError("invalid_field", "name a response_id or a target_event_id", param="response_id")

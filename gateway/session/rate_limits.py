@@ -42,7 +42,7 @@ class RateLimits:
         Returns:
             Whether the effect may be carried out. If not, the client was sent an error.
         """
-        kind, caller = _kind_of(effect), connection.session.caller
+        kind, caller = _kind_of(effect), effect.caller if isinstance(effect, Ask) else connection.session.caller
         try:
             if isinstance(effect, OpenSession):
                 self.sockets.assign(connection.session.connection_id, caller.session.tenant, caller.subject)
@@ -83,7 +83,7 @@ def _opens(effect: Effect) -> bool:
 
 def _event_id_of(effect: Effect) -> str | None:
     match effect:
-        case Ask(request):
+        case Ask(request, _):
             return request.event_id
         case ForPeople(message):
             return message.event_id

@@ -175,7 +175,7 @@ def told(**fields: Any) -> ResumePoint:
 def publishing(table: Requests, number: int = 1, **fields: Any) -> Entry:
     entry = make_entry(number, **({"bucket": "medium"} | fields))
     table.accept(entry)
-    entry.admit(5.0)
+    entry.answer.admit(5.0)
     return entry
 
 

@@ -16,10 +16,10 @@ from gateway.destination.admission import (
     AdmissionPolicy,
     FallbackReason,
     check_inflight,
-    check_length,
     promise,
 )
 from gateway.destination.breaker import BreakerState
+from gateway.destination.count import check_length
 from shared.errors import ProtocolError
 from shared.settings import Settings
 from shared.wire.deadline import Deadline

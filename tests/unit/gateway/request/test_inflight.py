@@ -40,7 +40,7 @@ def test_an_answer_is_assured_then_shown_then_done(table: Requests) -> None:
     trace = RequestTrace(context=TraceContext(1, 2))
     entry = make_entry(soft=1_200, hard=2_000, received=1_000.0, trace=trace, bucket="medium")
     table.accept(entry)
-    entry.admit(1_005.12345)
+    entry.answer.admit(1_005.12345)
     assert texts(entry.acknowledge()) == [created()]
     assert (entry.answer.state, entry.publication.published) == (AnswerState.WAITING, True)
     assert table.delta(delta("He"), 1_050.98765) == [Shown(R1, 0, "He")]
@@ -160,7 +160,7 @@ def test_a_request_may_be_cancelled_during_the_count(table: Requests) -> None:
     entry = make_entry()
     table.accept(entry)
     assert [type(item) for item in table.cancel(entry, 2)] == [Opened, Response]
-    entry.admit(3)
+    entry.answer.admit(3)
     assert (entry.answer.state, entry.answer.admitted_unix_ms) == (AnswerState.DONE, None)
 
 

@@ -121,7 +121,7 @@ class Inflight(RuleBasedStateMachine):
     @rule(data=st.data())
     def admit(self, data: st.DataObject) -> None:
         if entry := self.pick(data, AnswerState.COUNTING, AnswerState.DONE):
-            entry.admit(self.now)
+            entry.answer.admit(self.now)
 
     @rule(data=st.data())
     def refuse(self, data: st.DataObject) -> None:

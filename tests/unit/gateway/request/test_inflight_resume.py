@@ -42,7 +42,7 @@ def adopted(table: Requests, text: str = "", *, now: float = 100.0) -> Entry:
 def test_a_returning_client_gets_the_rest(table: Requests) -> None:
     entry = make_entry()
     table.accept(entry)
-    entry.admit(1)
+    entry.answer.admit(1)
     entry.acknowledge()
     table.delta(delta("Hello"), 2)
     table.detach("c")
@@ -60,7 +60,7 @@ def test_a_repeated_answer_that_is_not_confirmed_here_is_sent_from_its_beginning
 ) -> None:
     entry = make_entry()
     table.accept(entry)
-    entry.admit(1)
+    entry.answer.admit(1)
     table.delta(delta("Hello"), 2)
     assert table.resume(entry, "c2", told("He")) == []
     assert texts(table.fall_back(entry, FAQ, 3)) == [
@@ -264,7 +264,7 @@ class Resuming(RuleBasedStateMachine):
         entry = make_entry(soft=10_000, hard=10_000, log=Place(0, 0))
         table = self.shops[0].table
         table.accept(entry)
-        entry.admit(1)
+        entry.answer.admit(1)
         self.show(entry.acknowledge())
         self.arrive()
 

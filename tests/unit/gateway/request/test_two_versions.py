@@ -17,7 +17,7 @@ SILENT = NOW + _FLOWS_MS + 1
 def shown_by_canary() -> Entry:
     """`Yes, ` is shown; the champion has the request now and has written `No`."""
     entry = make_entry(destination=Destination("canary", "new", 3))
-    entry.admit(NOW)
+    entry.answer.admit(NOW)
     entry.acknowledge()
     assert _told(replies.add_delta(entry, delta("Yes, ", attempt=1, revision="new"), NOW)) == ["Yes, "]
     assert replies.add_delta(entry, delta("No", attempt=2, revision="old"), NOW + 10) == []

@@ -45,7 +45,7 @@ class TwoVersions(RuleBasedStateMachine):
         self.point: ResumePoint | None = None
         self.response: Response | None = None
         self.entry: Entry = make_entry(hard=10**9, received=0.0)
-        self.entry.admit(self.now)
+        self.entry.answer.admit(self.now)
         if known:
             self.acknowledge()
 

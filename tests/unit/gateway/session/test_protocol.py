@@ -84,7 +84,7 @@ def test_any_other_first_message_closes_it_and_nothing_after_it_is_carried_out(m
 @pytest.mark.parametrize(
     ("message", "effects"),
     [
-        (ASK, [Ask(ASK)]),
+        (ASK, [Ask(ASK, opened().caller)]),
         (ResponseCancel(response_id="r"), [CancelRequest("r", None)]),
         (ResponseCancel(target_event_id="e"), [CancelRequest(None, "e")]),
         (SessionDelete(), [EraseSession()]),

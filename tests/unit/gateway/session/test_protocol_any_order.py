@@ -131,7 +131,7 @@ class Guarded(RuleBasedStateMachine):
     def ask(self, message: ResponseCreate | HandoffRequest | Feedback) -> None:
         before = self.session.state
         effects = receive(self.session, message, self.now)
-        expected = [Ask(message) if isinstance(message, ResponseCreate) else ForPeople(message)]
+        expected = [Ask(message, self.session.caller) if isinstance(message, ResponseCreate) else ForPeople(message)]
         assert (effects == expected) == (before is SessionState.OPEN and self.now < self.until)
 
     @rule(ms=st.integers(1, 30_000))

@@ -20,7 +20,7 @@ def test_a_minutes_worth_may_come_immediately_and_the_next_waits() -> None:
     assert 10_000 <= error.retry_after_ms <= 10_001
     assert refused(lambda: session.receive(ASK, 4_000)).retry_after_ms in {6_000, 6_001}
     assert refused(lambda: session.receive(ASK, 9_999)).code == "rate_limited"
-    assert session.receive(ASK, error.retry_after_ms) == [Ask(ASK)]
+    assert session.receive(ASK, error.retry_after_ms) == [Ask(ASK, session.caller)]
 
 
 @given(st.integers(1, 200), st.lists(st.floats(0, 30_000), min_size=1, max_size=300))

@@ -58,10 +58,10 @@ def test_instructions_are_a_right_of_the_token(claims: dict[str, bool]) -> None:
     session = guarded(**claims)
     asked = msgspec.structs.replace(ASK, instructions="Rhyme.")
     if claims.get("instructions"):
-        assert receive(session, asked, NOW_UNIX_MS) == [Ask(asked)]
+        assert receive(session, asked, NOW_UNIX_MS) == [Ask(asked, session.caller)]
     else:
         assert refused(lambda: receive(session, asked, NOW_UNIX_MS)).code == "instructions_not_allowed"
-    assert receive(session, ASK, NOW_UNIX_MS) == [Ask(ASK)]
+    assert receive(session, ASK, NOW_UNIX_MS) == [Ask(ASK, session.caller)]
 
 
 def test_the_same_session_id_is_a_different_session_for_each_subject() -> None:
@@ -144,7 +144,7 @@ def test_a_token_that_does_not_match_is_refused_and_the_session_is_unchanged(tex
     before = (session.identity, session.tenant, session.conversation_id)
     assert refused(lambda: receive(session, SessionRefresh(token=text), NOW_UNIX_MS)).kind == "authentication_error"
     assert (session.identity, session.tenant, session.conversation_id) == before
-    assert receive(session, ASK, NOW_UNIX_MS) == [Ask(ASK)]
+    assert receive(session, ASK, NOW_UNIX_MS) == [Ask(ASK, session.caller)]
     assert isinstance(session.tick((NOW_UNIX_S + 60) * 1_000)[-1], Close)
 
 
@@ -170,8 +170,8 @@ def test_a_session_ends_when_its_token_is_revoked() -> None:
 def test_the_newest_tokens_claims_apply_whenever_it_expires() -> None:
     session = guarded(exp=NOW_UNIX_S + 60, instructions=True)
     asks = ResponseCreate(event_id="e", input="hi", instructions="Rhyme.")
-    assert session.receive(asks, NOW_UNIX_MS) == [Ask(asks)]
+    assert session.receive(asks, NOW_UNIX_MS) == [Ask(asks, session.caller)]
     receive(session, SessionRefresh(token=token(exp=NOW_UNIX_S + 50)), NOW_UNIX_MS)
     assert refused(lambda: session.receive(asks, NOW_UNIX_MS)).code == "instructions_not_allowed"
     receive(session, SessionRefresh(token=token(exp=NOW_UNIX_S + 40, instructions=True)), NOW_UNIX_MS)
-    assert session.receive(asks, NOW_UNIX_MS) == [Ask(asks)]
+    assert session.receive(asks, NOW_UNIX_MS) == [Ask(asks, session.caller)]

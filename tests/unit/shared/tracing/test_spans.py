@@ -55,7 +55,7 @@ def answered(trace: RequestTrace, *, worker: WorkerHalf | None = None) -> KeptTr
         trace.worker, trace.heard_unix_ms = worker, worker.heard_unix_ms
     table, entry = Requests(), entry_of(trace)
     table.accept(entry)
-    entry.admit(NOW + 1)
+    entry.answer.admit(NOW + 1)
     entry.publication.place = Place(2, 41)
     entry.acknowledge()
     entry.show("a secret", NOW + 100)
@@ -163,7 +163,7 @@ def test_a_fallback_before_kafka_is_two_events() -> None:
     """The question was never sent, so no worker is waited for; a missed promise is an error with its reason."""
     table, entry = Requests(), entry_of(request_trace(), fallback="infeasible")
     table.accept(entry)
-    entry.admit(NOW + 1)
+    entry.answer.admit(NOW + 1)
     table.fall_back(entry, Fallback(source="faq", text="a secret", language="en"), NOW + 2)
     facts = _ended(entry)
     assert not facts.awaits_worker
