@@ -137,8 +137,9 @@ class History:
         """Return the last turns of the conversation that belong into a request's prompt, in the order of their
         questions.
 
-        If a turn was written twice, the first one counts, unless it was cancelled and asked again. During an outage the
-        result contains only turns that this process is still writing.
+        If a turn was written twice, the first one counts, unless it was cancelled and asked again: a worker that missed
+        the cancel answers the same asking in full, maybe after the next question. During an outage the result contains
+        only turns that this process is still writing.
 
         Args:
             session: the conversation.
@@ -351,7 +352,8 @@ def _first_of_each(turns: Iterable[Turn]) -> list[Turn]:
     chosen: dict[str, Turn] = {}
     for turn in turns:
         earlier = chosen.get(turn.request_id)
-        if earlier is None or earlier.status == "cancelled":
+        is_again = earlier is not None and turn.asked_unix_ms != earlier.asked_unix_ms
+        if earlier is None or (earlier.status == "cancelled" and is_again):
             chosen[turn.request_id] = turn
     return sorted(chosen.values(), key=_in_order)
 

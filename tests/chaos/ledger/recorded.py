@@ -62,7 +62,8 @@ class Recorded:
         for turn in self.kept.get(request.session_id, ()):
             # The first counts, unless that was cancelled and asked again.
             known = turns[turn.request_id]
-            known.insert(0 if known and known[0].status == "cancelled" else len(known), turn)
+            is_again = bool(known) and turn.asked_unix_ms != known[0].asked_unix_ms
+            known.insert(0 if is_again and known[0].status == "cancelled" else len(known), turn)
         for name in self._by_session[request.session_id]:
             texts = {turn.output_text for turn in turns[name]}
             turns[name] += [turn for turn in self._ended(self.requests[name][0]) if turn.output_text not in texts]

@@ -161,6 +161,33 @@ async def test_turns_of_the_same_millisecond_have_one_order_in_any_write_order(
     await history.close()
 
 
+@pytest.mark.parametrize(
+    ("first", "asked_unix_ms", "counts"),
+    [
+        ("cancelled", 1, 0),  # by a worker that missed the cancel
+        ("cancelled", 2, 1),  # asked again
+        ("cancelled", 0, 1),  # asked again at a gateway whose clock is behind
+        ("completed", 1, 0),
+        ("completed", 2, 0),
+    ],
+)
+async def test_only_a_question_that_is_asked_again_replaces_its_cancelled_turn(
+    monkeypatch: pytest.MonkeyPatch, first: Any, asked_unix_ms: int, counts: int
+) -> None:
+    history = History(RedisSettings())
+    turns = [
+        msgspec.structs.replace(TURN, status=first, output_text="On"),
+        msgspec.structs.replace(TURN, asked_unix_ms=asked_unix_ms),
+    ]
+
+    async def read(*_: Any) -> list[bytes]:
+        return [msgspec.msgpack.encode(turn) for turn in turns]
+
+    monkeypatch.setattr(history._redis, "call", read)
+    assert await history.turns(SESSION, limit=4, before_unix_ms=5) == [turns[counts]]
+    await history.close()
+
+
 class _Stored:
     """A Redis whose answer depends only on its contents."""
 
