@@ -77,6 +77,10 @@ class _Chunk(Struct):
     usage: Any = None
     error: Any = None
     object: Any = None
+    type: Any = None
+    detail: Any = None
+    message: Any = None
+    msg: Any = None
     finish_reason: Any = None
     done_reason: Any = None
     stop_reason: Any = None
@@ -148,15 +152,9 @@ class Events:
             raise _no_chunk()
 
     def _read(self, line: bytes) -> Piece | None:
-        name, _, value = line.partition(b":")
-        name, value = name.strip().lower(), _unwrapped(value)
-        if name == b"error" or (name == b"event" and value.strip() == b"error"):
-            raise _an_error()
-        if name != b"data":
-            if not line.startswith(b"{") and (not self._begun or name in _NO_DATA):
-                return None  # a comment, an event's name, or the end of an event
-            value = line
-        value = value.strip()
+        value = self._value_in(line)
+        if value is None:
+            return None  # a comment, an event's name, or the end of an event
         if value.strip(b'"').upper() == _DONE:
             self.done = True
         if self.done or (value in _NOTHING and not self._begun):
@@ -177,6 +175,20 @@ class Events:
             chunk = mended
         return self._piece(chunk)
 
+    def _value_in(self, line: bytes) -> bytes | None:
+        """Return the value of a `data:` line, or a line of JSON that has no `data:`; None for any other line."""
+        name, _, value = line.partition(b":")
+        name, value = name.strip().lower(), _unwrapped(value)
+        if name == b"error" or (name == b"event" and value.lower() == b"error"):
+            raise _an_error()
+        if name != b"data":
+            if line.startswith(b"<") and not self._finished:
+                raise _no_chunk()  # a page
+            if not line.startswith((b"{", b"[{")) and (not self._begun or name in _NO_DATA):
+                return None
+            value = line.strip()
+        return value[1:].removesuffix(b"]") if value.startswith(b"[{") else value
+
     def _joined(self, value: bytes) -> bytes:
         """Return a chunk with the half of a character that the last one ended with, without the one it ends with."""
         if b"\\u" not in value:
@@ -190,7 +202,7 @@ class Events:
 
     def _piece(self, chunk: _Chunk) -> Piece | None:
         first = next((choice for choice in chunk.choices or () if choice.index in _FIRST), _Choice())
-        if (_fails(chunk.error) or chunk.object == "error" or _fails(first.error)) and not self._finished:
+        if (_is_error(chunk) or _fails(first.error)) and not self._finished:
             raise _an_error()
         said = first.delta or (None if self._has_text else first.message)
         text = _text_in(said.content) if said is not None else first.text or ""
@@ -213,6 +225,12 @@ def _unwrapped(value: bytes) -> bytes:
 def _fails(error: Any) -> bool:
     """Return whether the `error` of a chunk reports one. Some servers send an empty one with each chunk."""
     return any(error.values()) if isinstance(error, dict) else bool(error)
+
+
+def _is_error(chunk: _Chunk) -> bool:
+    """Return whether a chunk reports an error, as OpenAI's servers, FastAPI and proxies write it."""
+    is_named = chunk.object == "error" or chunk.type == "error" or _fails(chunk.error)
+    return is_named or (chunk.choices is None and any((chunk.detail, chunk.message, chunk.msg)))
 
 
 def _mended(value: bytes) -> _Chunk | None:

@@ -38,6 +38,20 @@ def test_any_bytes_are_pieces_or_a_named_failure(data: bytes) -> None:
             assert named == "broken_stream"
 
 
+ERRORS = (
+    b'{"detail": "the customer said"}',
+    b'{"detail": [{"loc": ["body"], "msg": "the customer said"}]}',
+    b'{\n  "error": {\n    "message": "the customer said"\n  }\n}\n',
+    b'[{\n  "error": {"code": 429, "message": "the customer said"}\n}\n]',
+    b'{"error": "the customer said"}',
+    b'{"type": "error", "error": {"type": "overloaded_error"}}',
+    b'{"type": "error"}',
+    b'{"object": "error", "message": "the customer said", "choices": []}',
+    b'{"message": "the customer said", "code": 404}',
+    b'{"code": 500, "msg": "the customer said"}',
+)
+
+
 @pytest.mark.parametrize(
     ("sent", "cause"),
     [
@@ -45,6 +59,11 @@ def test_any_bytes_are_pieces_or_a_named_failure(data: bytes) -> None:
         (b'data: {"choices": 7}\n', "broken_stream"),
         (b"data: " + b"[" * 60_000 + b"\n", "broken_stream"),
         (b'data: {"error": {"message": "the customer said ..."}}\n', "failed"),
+        *((form, "failed") for form in ERRORS),
+        *((chunk("Hi") + b"data: " + b" ".join(form.split()) + b"\n\n" + DONE, "failed") for form in ERRORS),
+        (chunk("Hi") + b"event: Error\r\ndata: the customer said\r\n\r\n", "failed"),
+        (b"<!DOCTYPE html>\n<title>502 the customer said</title>", "broken_stream"),
+        (chunk("Hi") + b"<html>", "broken_stream"),
         (b"data: " + b"x" * 70_000, "line_too_long"),
         (chunk() * 100_000, "too_much"),
     ],
@@ -174,3 +193,10 @@ def test_what_comes_without_text_is_no_piece() -> None:
 )
 def test_usage_is_believed_where_it_can_be_true(told: Any, counted: Counted | None) -> None:
     assert believed(told, pieces=7, most_prompt=1_000, most_output=100) == counted
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_lines_end_and_begin_as_servers_write_them(end: bytes, mark: bytes) -> None:
+    sent = (mark + chunk("Hi") + chunk(finish="stop") + DONE).replace(b"\n", end)
+    assert read(*(sent[at : at + 1] for at in range(len(sent)))) == [Piece("Hi"), Piece(finish="stop")]
