@@ -177,11 +177,16 @@ class OwnTokens:
         shown = page.abandoned or response is None
         wanted = self._speakers if shown else {revision} & self._speakers.keys()
         whole, *shorter = self._histories(page)
-        said = {name: self._speakers[name].says(question.text, question.max_output_tokens, whole) for name in wanted}
+        shown = _by_model(page)
+
+        def says(name: str, turns: Sequence[Turn]) -> str:
+            return self._speakers[name].says(question.text, question.max_output_tokens, turns, like=shown[-1])
+
+        said = {name: says(name, whole) for name in wanted}
         model, others = said.pop(revision, ""), list(said.values())
-        missing = [text for text in _by_model(page) if not any(each.startswith(text) for each in (model, *others))]
+        missing = [text for text in shown if not any(each.startswith(text) for each in (model, *others))]
         for turns, name in product(shorter, wanted if missing else ()):
-            short = self._speakers[name].says(question.text, question.max_output_tokens, turns)
+            short = says(name, turns)
             if found := [text for text in missing if short.startswith(text)]:
                 others.append(short)
                 missing = [text for text in missing if text not in found]
@@ -201,9 +206,11 @@ class OwnTokens:
 
 
 def _by_model(page: Page) -> list[str]:
-    """Return each text of a model that the client was shown, by its sending."""
-    ended = [response.output_text for _, response in page.ends[:1] if response.source == "model"]
-    return [*page.abandoned, *ended] if page.ends else [*page.abandoned, "".join(page.deltas)]
+    """Return each text of a model that the client was shown, by its sending; the last may be empty."""
+    last = "".join(page.deltas)
+    for _, response in page.ends[:1]:
+        last = response.output_text if response.source == "model" else ""
+    return [*page.abandoned, last]
 
 
 def p99_ms(answers: Sequence[Answered]) -> float:

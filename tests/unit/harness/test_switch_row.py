@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 
 from shared.conversation.turn import Turn
@@ -13,6 +14,7 @@ from shared.wire.outcome import Response, Source, Timings, Usage
 from tests.chaos.ledger.recorded import Recorded, Times
 from tests.chaos.ledger.requests import Breach, Ledger, Question
 from tests.chaos.ledger.verdict import judge
+from tests.proofs.lifecycle.models import likeliest
 from tests.proofs.lifecycle.talk import Answered, OwnTokens, last_on_the_old_s
 
 
@@ -54,13 +56,28 @@ def test_an_answer_counts_if_the_version_before_wrote_it_and_the_next_cannot_hav
     assert last_on_the_old_s(MOVES[1], MOVES, answers) == found_s
 
 
+@pytest.mark.parametrize(
+    ("logits", "liked", "token"),
+    [
+        ([0.0, 2.7716908, 2.7716901], 2, 2),  # measured: 7e-7 apart
+        ([0.0, 2.7716908, 2.7716901], 1, 1),
+        ([0.0, 2.7716908, 2.7716901], 0, 1),
+        ([0.0, 2.772, 2.771], 2, 1),
+    ],
+)
+def test_only_at_a_tie_of_two_logits_may_an_answer_take_the_other_token(
+    logits: list[float], liked: int, token: int
+) -> None:
+    assert likeliest(np.array(logits, np.float32), liked) == token
+
+
 @dataclass(frozen=True)
 class Echo:
     """Answers with its name, the questions of the turns before, and the question."""
 
     name: str
 
-    def says(self, question: str, num_tokens: int, turns: Sequence[Turn] = ()) -> str:
+    def says(self, question: str, num_tokens: int, turns: Sequence[Turn] = (), *, like: str = "") -> str:
         return " ".join([self.name, *(turn.user for turn in turns), question])
 
 
