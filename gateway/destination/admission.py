@@ -280,7 +280,7 @@ class Admission:
             short=deadline.promised is not None,
         )
         self._silent[request_id] = sent
-        heapq.heappush(self._overdue, (sent.overdue_unix_ms, request_id))
+        heapq.heappush(self._overdue, (sent.received_unix_ms + sent.threshold_ms, request_id))
 
     def _give_up_waiting(self, now_unix_ms: float) -> None:
         """Count requests as late that have waited too long for their first reply."""

@@ -53,7 +53,7 @@ class View(Struct, frozen=True, kw_only=True):
 
     def steps(self, bucket: Bucket) -> list[Step]:
         """Return the ladder's lanes that have a live worker, from the top down."""
-        return [step for step in STEPS if self.is_live(step, bucket)]
+        return [step for step in STEPS if step in self.admissions.known and self.is_live(step, bucket)]
 
 
 def by_rule(session: SessionKey, bucket: Bucket, view: View) -> Destination:

@@ -45,16 +45,15 @@ class Report:
         """Count a decision, and the question that workers get. If another lane gets it, count it there as well."""
         if wanted.claimed.why is not None:
             metrics.placed.labels(wanted.claimed.why).inc()
+        if isinstance(where, Fallback) or where.lane != wanted.lane:
+            self.admissions.demand.turn_away(wanted.lane, wanted.bucket)
+        if isinstance(where, Destination):
+            if where.lane != wanted.lane:
+                self.count_passed_on(wanted)
+                self.count_asked(where)
+            self.count_sent(where)
         self.log_breakers()
         self.log_rung()
-        if isinstance(where, Fallback):
-            self.admissions.demand.turn_away(wanted.lane, wanted.bucket)
-            return
-        if where.lane != wanted.lane:
-            self.admissions.demand.turn_away(wanted.lane, wanted.bucket)
-            self.count_passed_on(wanted)
-            self.count_asked(where)
-        self.count_sent(where)
 
     def count_passed_on(self, given_up: Destination) -> None:
         """Count a question that a lane's workers have no time for, and that another lane answers in their place."""

@@ -54,32 +54,28 @@ class RequestPublisher:
     async def enqueue(self, entry: Entry, now_unix_ms: float) -> "asyncio.Future[object]":
         """Queue a request for its topic, after the earlier ones. Wait for it with `await_delivery`. Raises
         `BrokerUnavailable`, `ProtocolError`."""
-        request = self.request(entry)
-        order = settle(request, self.defaults, entry.request.asked_unix_ms)
+        topic, key, request = self.topic_of(entry), entry.request.session.record_key, self.request(entry)
         if entry.request.trace is not None:
             entry.request.trace.sent_unix_ms = now_unix_ms
         self._check_there()
+        order = settle(request, self.defaults, request.created_unix_ms or now_unix_ms)
+        headers = request_headers(order, source=self.source)
+        partition = entry.publication.destination.partition
         return await self.producer.enqueue(
-            Outgoing(
-                self.topic_of(entry),
-                msgpack_encode(request),
-                key=entry.request.session.record_key,
-                partition=entry.publication.destination.partition,
-                headers=request_headers(order, source=self.source),
-            )
+            Outgoing(topic, msgpack_encode(request), key=key, partition=partition, headers=headers)
         )
 
     def request(self, entry: Entry) -> ChatRequest:
         """Return the record for the workers of a question that this gateway accepted."""
         asked, to = entry.request.asked, entry.publication.destination
         assert asked is not None, "another gateway accepted the request"
-        deadline = entry.deadline.later(entry.request.clock_ms)
+        asked_unix_ms, deadline = entry.request.asked_unix_ms, entry.deadline.later(entry.request.clock_ms)
         return asked.within(
             ChatRequest,
             id=entry.response_id,
             session_id=entry.request.session.session_id,
             tenant=entry.request.session.tenant,
-            created_unix_ms=entry.request.asked_unix_ms,
+            created_unix_ms=asked_unix_ms,
             generation=entry.request.generation,
             deadline_unix_ms=deadline.deadline_unix_ms,
             first_token_unix_ms=deadline.first_token_unix_ms,

@@ -150,14 +150,16 @@ class DueTimes:
     _heap: list[tuple[int, str]] = field(default_factory=list)
     _held: set[tuple[int, str]] = field(default_factory=set)
 
-    def add(self, entry: Entry) -> None:
-        """Add the deadlines that apply now. Call it again when a client resumes: a deadline may have been skipped
-        because of text that the client no longer has."""
-        for unix_ms in (entry.deadline.first_token_unix_ms, entry.deadline.deadline_unix_ms):
+    def add(self, entry: Entry) -> int:
+        """Add the deadlines that apply now; return the first. Call it again when a client resumes: a deadline may have
+        been skipped because of text that the client no longer has."""
+        deadline = entry.deadline
+        for unix_ms in (deadline.first_token_unix_ms, deadline.deadline_unix_ms):
             due = (unix_ms, entry.response_id)
             if due not in self._held:
                 self._held.add(due)
                 heapq.heappush(self._heap, due)
+        return min(deadline.first_token_unix_ms, deadline.deadline_unix_ms)
 
     def next_unix_ms(self) -> int | None:
         """Return the time at which to call `late` next; None if no request is open."""

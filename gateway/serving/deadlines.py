@@ -25,24 +25,24 @@ class Deadlines:
 
     def watch(self, entry: Entry) -> None:
         """Watch the deadlines of a new request, or of one whose client has resumed."""
-        self.due_times.add(entry)
-        self._set_timer()
+        self._set(self.due_times.add(entry))
 
-    def _set_timer(self) -> None:
+    def _set_next(self) -> None:
         """Set the timer for the next deadline. Retry after a fault, because all deadlines depend on it."""
         with contained("task") as setting:
-            self._set(self.due_times.next_unix_ms(), now_unix_ms())
+            if (due_unix_ms := self.due_times.next_unix_ms()) is not None:
+                self._set(due_unix_ms)
         if setting.error is not None:
-            asyncio.get_running_loop().call_later(_AGAIN_S, self._set_timer)
+            asyncio.get_running_loop().call_later(_AGAIN_S, self._set_next)
 
-    def _set(self, due_unix_ms: int | None, now: float) -> None:
-        """Set the timer unless it is already set for an earlier time. Do nothing if `due_unix_ms` is None."""
-        if due_unix_ms is None or (self._timer is not None and self._timer_unix_ms <= due_unix_ms):
-            return
+    def _set(self, due_unix_ms: int) -> None:
+        """Set the timer unless it is already set for an earlier time."""
         if self._timer is not None:
+            if self._timer_unix_ms <= due_unix_ms:
+                return
             self._timer.cancel()
         self._timer_unix_ms = due_unix_ms
-        delay_s = max(0.0, (due_unix_ms - now) / 1_000)
+        delay_s = max(0.0, (due_unix_ms - now_unix_ms()) / 1_000)
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._end_late)
 
     def _end_late(self) -> None:
@@ -54,7 +54,7 @@ class Deadlines:
                     self._expire(entry, now)
                 if ending.error is not None:
                     self.answering.fail(entry)
-        self._set_timer()
+        self._set_next()
 
     def _expire(self, entry: Entry, now: float) -> None:
         """End an answer whose deadline has passed: keep visible text, otherwise answer from the FAQ."""
