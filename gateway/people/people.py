@@ -14,7 +14,7 @@ from gateway.people.handoff_wish import accepts_offer, wants_person
 from gateway.people.handoffs import Handoffs, Opening
 from gateway.people.session_answers import SessionAnswers
 from gateway.request.entry import Entry, Request
-from gateway.session.connection import Connection, refuse
+from gateway.session.connection import Connection, refuse, start_reply
 from shared.conversation.handoffs import Handoff
 from shared.conversation.history import History
 from shared.errors import ProtocolError
@@ -90,7 +90,7 @@ class People:
     def resend_open_handoff(self, connection: Connection) -> None:
         """Send a returning client its conversation's open hand-off again, because it may have missed it."""
         if self.settings.enabled:
-            self._beside.start(self._resend_open(connection))
+            start_reply(self._beside, connection, self._resend_open(connection))
 
     async def _resend_open(self, connection: Connection) -> None:
         found = await self.handoffs.find(connection.session.key)
@@ -103,7 +103,7 @@ class People:
         """Open a hand-off requested by a client's message. Raises `ProtocolError`."""
         if not self.settings.enabled:
             raise ProtocolError("handoff_not_offered", "no person is available to take over; ask your question here")
-        self._beside.start(self._request(connection, request))
+        start_reply(self._beside, connection, self._request(connection, request))
 
     async def _request(self, connection: Connection, request: HandoffRequest) -> None:
         try:
@@ -175,7 +175,10 @@ class People:
             metrics.conversations.inc()
         after = self.settings.after_fallbacks
         if self.settings.enabled and after and known.fallbacks >= after:
-            self._beside.start(self._after_fallbacks(entry, connection))
+            if connection is None:
+                self._beside.start(self._after_fallbacks(entry, None))
+            else:
+                start_reply(self._beside, connection, self._after_fallbacks(entry, connection))
 
     async def _after_fallbacks(self, entry: Entry, connection: Connection | None) -> None:
         """Open a hand-off after fallbacks. If it fails, nothing is sent: the customer did not ask for it."""

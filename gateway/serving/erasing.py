@@ -11,7 +11,7 @@ from gateway.kafka.request_publisher import RequestPublisher
 from gateway.people.people import People
 from gateway.request.inflight import InflightTable
 from gateway.serving.answering import Answering
-from gateway.session.connection import Connection, refuse
+from gateway.session.connection import Connection, refuse, start_reply
 from shared.conversation.erasure_log import ErasureLog
 from shared.conversation.erasures import Erasures
 from shared.conversation.history import History
@@ -68,14 +68,14 @@ class Erasing:
             refuse(connection, _not_erased())
         else:
             self._end_before(key, generation, now_unix_ms())
-            self.beside.start(self._publish(connection, generation))
+            start_reply(self.beside, connection, self._publish(connection, generation))
 
     def note_consent(self, connection: Connection) -> None:
         """Delete what was learned from a returning client's conversation, if the client withdraws its consent to
         training."""
         consent = connection.session.consent
         if consent is None or not consent.training:
-            self.beside.start(self._withdraw(connection, asked=consent is not None))
+            start_reply(self.beside, connection, self._withdraw(connection, asked=consent is not None))
 
     async def _withdraw(self, connection: Connection, *, asked: bool) -> None:
         """Withdraw a consent to training.

@@ -1,6 +1,6 @@
 """The interface by which the gateway writes to a client. The WebSocket, HTTP and gRPC front ends implement it."""
 
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from typing import Protocol
 
 from gateway.request.cursor import ResumePoint, Seal
@@ -9,6 +9,7 @@ from gateway.session.effects import CloseCode
 from gateway.session.protocol import Session, error_event
 from shared.errors import ProtocolError
 from shared.process.clock import now_unix_ms
+from shared.process.tasks import Tasks
 from shared.telemetry import metrics
 from shared.telemetry.faults import contained
 from shared.wire.messages import ServerMessage
@@ -51,6 +52,18 @@ def write(connection: Connection) -> None:
         connection.flush()
     if writing.error is not None:
         send_away(connection)
+
+
+def start_reply(tasks: Tasks, connection: Connection, work: Coroutine[object, object, None]) -> None:
+    """Start work that may write to the connection. The session counts it until it has ended."""
+    session = connection.session
+    session.num_replies_due += 1
+
+    def ended(_: object) -> None:
+        session.num_replies_due -= 1
+        write(connection)
+
+    tasks.start(work).add_done_callback(ended)
 
 
 def send_away(connection: Connection) -> None:

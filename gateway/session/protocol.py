@@ -110,6 +110,9 @@ class Session:
             the gateway, is unique to that subject. Without a gate, `session_id` alone identifies a conversation.
         address: the client's address, to which usage is charged
         subject: the client's subject if no token names one
+
+    Attributes:
+        num_replies_due: tasks that may still write to the client, besides its answers
     """
 
     __slots__ = (
@@ -127,6 +130,7 @@ class Session:
         "consent",
         "conversation_id",
         "identity",
+        "num_replies_due",
         "opened_unix_ms",
         "rate",
         "session_id",
@@ -152,6 +156,7 @@ class Session:
         self.tenant = tenant
         self.identity: Identity | None = None
         self.consent: Consent | None = None
+        self.num_replies_due = 0
         self._gate = gate
         self._address = address
         self._subject = subject

@@ -70,6 +70,11 @@ class ChatConnection:
         self._news.set()
 
     @property
+    def owes_nothing(self) -> bool:
+        """Return whether no answer, reply or queued message is left for the client."""
+        return not (self.num_inflight or self.session.num_replies_due or len(self._outbox))
+
+    @property
     def waiting_bytes(self) -> int:
         """Return about how many bytes are queued."""
         return self._outbox.size_chars + _MESSAGE_BYTES * len(self._outbox)
@@ -99,6 +104,7 @@ class Chatting:
         self._connections[connection] = None
         call.lost = connection.flush
         listening = asyncio.ensure_future(self._listen(call, connection, asker.token))
+        listening.add_done_callback(lambda _: connection.flush())
         try:
             await self._tell(call, connection, listening)
         finally:
@@ -138,7 +144,8 @@ class Chatting:
         return message
 
     async def _tell(self, call: Call, connection: ChatConnection, listening: "asyncio.Future[None]") -> None:
-        """Write the session's messages until either side ends it. Raises `ProtocolError`."""
+        """Write the session's messages until either side ends it: the client once it has asked all and nothing of the
+        gateway's is due. Raises `ProtocolError`."""
         loop = asyncio.get_running_loop()
         tick_s = loop.time() + _TICK_S
         while not call.gone:
@@ -149,7 +156,7 @@ class Chatting:
                 return
             if listening.done():
                 listening.result()
-                if not messages and not connection.num_inflight:
+                if connection.owes_nothing:
                     return
             if loop.time() >= tick_s:
                 tick_s = loop.time() + _TICK_S

@@ -15,7 +15,6 @@ from gateway.access.identity import TokenGate
 from gateway.destination.memory_watch import MemoryWatch
 from gateway.doors.chatwoot.door import ChatwootDoor
 from gateway.doors.chatwoot.events import decode_errand
-from gateway.doors.grpc import chat as grpc_chat_door
 from gateway.doors.grpc.replyline.v1 import replyline_pb2 as v1
 from gateway.exchange.question import digest
 from gateway.frontends.websocket import WebSocketFrontend
@@ -105,19 +104,17 @@ async def grpc_respond(edge: Edge, gate: TokenGate | None, named: dict[str, str]
 async def grpc_chat(edge: Edge, gate: TokenGate | None, named: dict[str, str]) -> AsyncIterator[Ask]:
     """Each asker continues its own session."""
     sessions = dict[str, str]()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(grpc_chat_door, "_TICK_S", 0.02)  # how long a call stays open after its last answer
-        async with serving(edge, gate) as client:
+    async with serving(edge, gate) as client:
 
-            async def ask(sender: Sender, name: str, mark: dict[str, str]) -> str:
-                call = client.chat(tuple((sender | mark).items()))
-                await call.write(said(session_start=v1.SessionStart(session_id=sessions.get(name))))
-                sessions[name] = (await call.read()).session_created.session_id
-                await call.write(said(response_create=v1.ResponseCreate(event_id="e", input=WORDS, metadata=named)))
-                await call.done_writing()
-                return grpc_text(await all_of(call))
+        async def ask(sender: Sender, name: str, mark: dict[str, str]) -> str:
+            call = client.chat(tuple((sender | mark).items()))
+            await call.write(said(session_start=v1.SessionStart(session_id=sessions.get(name))))
+            sessions[name] = (await call.read()).session_created.session_id
+            await call.write(said(response_create=v1.ResponseCreate(event_id="e", input=WORDS, metadata=named)))
+            await call.done_writing()
+            return grpc_text(await all_of(call))
 
-            yield ask
+        yield ask
 
 
 @asynccontextmanager

@@ -1,5 +1,6 @@
 """A whole session over one call in both directions."""
 
+import asyncio
 from typing import Any
 
 import grpc
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.doors.grpc import chat as chat_door
 from gateway.doors.grpc.messages import client_message, read
 from gateway.doors.grpc.replyline.v1 import replyline_pb2 as v1
 from shared.errors import ProtocolError
@@ -74,6 +76,28 @@ async def test_a_client_that_closes_its_sending_side_is_answered() -> None:
         await until(lambda: edge.asked)
         await answer(edge, "Here.")
         assert text_of(await all_of(chat)) == "Here."
+
+
+@pytest.mark.parametrize(
+    ("message", "last"),
+    [
+        (None, "session_created"),
+        (said(session_delete=v1.SessionDelete()), "session_deleted"),
+        (said(handoff_request=v1.HandoffRequest()), "error"),  # no person is reached
+        (said(response_create=v1.ResponseCreate(event_id="e", input="I want a human agent")), "response_done"),
+        (said(response_cancel=v1.ResponseCancel(response_id="none")), "error"),
+    ],
+)
+async def test_a_call_ends_with_the_last_reply_that_is_due(
+    monkeypatch: pytest.MonkeyPatch, message: Any, last: str
+) -> None:
+    monkeypatch.setattr(chat_door, "_TICK_S", 3_600.0)
+    async with serving(Edge(people=True)) as client, asyncio.timeout(60):
+        chat = client.chat()
+        for each in filter(None, (HELLO, message)):
+            await chat.write(each)
+        await chat.done_writing()
+        assert kinds(await all_of(chat))[-1] == last
 
 
 @pytest.mark.parametrize(
