@@ -27,6 +27,7 @@ export class ChatPanel {
   #storageKey;
   #draftKey;
   #closeCode = 0;
+  #shift = false; // held at the last key
   /** the view follows the end of the conversation */ #following = true;
   #scrollTop = 0;
 
@@ -58,8 +59,10 @@ export class ChatPanel {
     autocomplete: "off",
     oninput: () => this.#onInput(),
     onkeydown: (/** @type {any} */ event) => this.#onInputKey(event),
+    onbeforeinput: (/** @type {any} */ event) => this.#onLineBreak(event),
   });
-  #send = h("button", { type: "submit", class: "send" }, icon("send"));
+  // Not "submit": a sandboxed frame without allow-forms ignores it, as does a page that prevents the default of clicks.
+  #send = h("button", { type: "button", class: "send", onclick: () => this.#submit() }, icon("send"));
   #stop = h(
     "button",
     { type: "button", class: "send", hidden: true, onclick: () => this.#stopAnswer() },
@@ -211,7 +214,7 @@ export class ChatPanel {
     });
     if (response) view.finish(response);
     if (rating) view.rate(rating);
-    this.#empty.remove();
+    if (this.#empty.parentNode) this.#empty.remove(); // Prototype.js replaces `remove` by one that needs a parent
     this.#log.append(question_element, view.element);
     this.#showActivity();
   }
@@ -329,7 +332,15 @@ export class ChatPanel {
 
   /** Send on Enter; insert a line break on Shift+Enter. */
   #onInputKey(/** @type {KeyboardEvent} */ event) {
+    this.#shift = event.shiftKey;
     if (event.key !== "Enter" || event.shiftKey || isComposing(event)) return;
+    event.preventDefault();
+    this.#submit();
+  }
+
+  /** Send on an Enter whose key this element does not see: a phone's, or one that the page's listener has stopped. */
+  #onLineBreak(/** @type {InputEvent} */ event) {
+    if (event.inputType !== "insertLineBreak" || this.#shift) return;
     event.preventDefault();
     this.#submit();
   }

@@ -46,6 +46,7 @@ const RULES = `
 }
 :host { display: block; height: 100%; }
 :host([hidden]), [hidden] { display: none !important; }
+@media print { :host([floating]) { display: none !important; } }
 
 *, ::before, ::after { box-sizing: border-box; }
 h2, p, ul, dl, dd { margin: 0; padding: 0; }
@@ -212,6 +213,10 @@ slot {
 :host([floating]) {
   position: fixed; inset: auto; width: auto; height: auto; margin: 0; border: 0; padding: 0; overflow: visible;
   background: none; color: inherit;
+  /* With any of these on the element, as by "body > *", the corner is the element's own. */
+  transform: none !important; translate: none !important; rotate: none !important; scale: none !important;
+  filter: none !important; backdrop-filter: none !important; perspective: none !important; contain: none !important;
+  will-change: auto !important; container-type: normal !important; content-visibility: visible !important;
 }
 :host([floating]) :is(.panel, .launcher) {
   position: fixed; z-index: 2147483000;

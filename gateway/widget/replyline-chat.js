@@ -29,9 +29,10 @@ import { attempt, safeStorage } from "./replyline-browser.js";
 
 const NAME = "replyline-chat";
 const RETURN_INTERVAL_MS = 100; // prevents an endless loop with a script that always removes the element
-/** The events that a page's keyboard shortcuts listen to. */
-const TYPING =
-  "keydown keypress keyup beforeinput input textInput paste copy cut compositionstart compositionupdate compositionend";
+/** What pages use for shortcuts, for scrolling by script, and to forbid that text is selected or copied. */
+const KEPT_FROM_PAGE =
+  "keydown keypress keyup beforeinput input textInput paste copy cut compositionstart compositionupdate compositionend " +
+  "wheel touchmove mousedown selectstart contextmenu dragstart";
 
 /** The gateway that served this script. */
 function ownGateway() {
@@ -80,7 +81,8 @@ export class ReplylineChat extends HTMLElement {
     super();
     const root = this.attachShadow({ mode: "open" });
     addStyles(root);
-    for (const type of TYPING.split(" ")) root.addEventListener(type, (event) => this.#keepFromPage(event));
+    for (const type of KEPT_FROM_PAGE.split(" "))
+      root.addEventListener(type, (event) => this.#keepFromPage(event), { passive: true });
     root.addEventListener("focusin", ({ target }) => (this.#focused = /** @type {HTMLElement} */ (target)));
     root.addEventListener("focusout", () => setTimeout(() => this.#onFocusLeft()));
     this.#launcher.addEventListener("probe", () => (this.#hears = true));
@@ -176,8 +178,8 @@ export class ReplylineChat extends HTMLElement {
   /** Return whether `document.open()` has erased the event listeners in here, as in all of the page. */
   #isDeaf() {
     this.#hears = false;
-    this.#launcher.dispatchEvent(new Event("probe"));
-    return !this.#hears;
+    const isSent = attempt(() => this.#launcher.dispatchEvent(new Event("probe")));
+    return isSent !== undefined && !this.#hears;
   }
 
   /** Replace the element by a new one, which restores conversation, draft and open state from the tab's storage. */
@@ -250,8 +252,10 @@ export class ReplylineChat extends HTMLElement {
 if (!customElements.get(NAME)) customElements.define(NAME, ReplylineChat);
 const Chat = /** @type {typeof ReplylineChat} */ (customElements.get(NAME));
 
+/** Return the file's name: a redirect, as from http to https, gives a script another address than its tag. */
+const fileOf = (/** @type {string} */ url) => url.replace(/[?#].*/, "").split("/").pop();
 const ownTags = [...document.querySelectorAll("script[data-auto]")].filter(
-  (tag) => /** @type {HTMLScriptElement} */ (tag).src === import.meta.url,
+  (tag) => fileOf(/** @type {HTMLScriptElement} */ (tag).src) === fileOf(import.meta.url),
 );
 if (ownTags.length > 0) {
   const insert = () => Chat.insertOnce(/** @type {HTMLElement} */ (ownTags[0]).dataset.consentTraining);

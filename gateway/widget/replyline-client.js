@@ -40,6 +40,7 @@ import { newEventId, safeStorage, toJson, wellFormed } from "./replyline-browser
 import { Care } from "./replyline-care.js";
 
 const SUBPROTOCOL = "chat.v1.json";
+const OPEN = 1; // pages wrap WebSocket in functions without its constants
 const CLIENT = { name: "replyline-widget", version: "0.1.0" };
 const BACKOFF_BASE_MS = 500;
 // A restarted gateway is back within seconds, and its clients reconnect as fast; in a long outage they try less often.
@@ -102,7 +103,10 @@ export class ReplylineClient extends EventTarget {
     (type, detail) => this.#emit(type, detail),
     newEventId,
   );
-  #onPageEvent = (/** @type {Event} */ { type }) => this.#checkLine(type);
+  #onPageEvent = (/** @type {Event} */ event) => {
+    const isFirstShow = event.type === "pageshow" && !(/** @type {PageTransitionEvent} */ (event).persisted);
+    if (!isFirstShow) this.#checkLine(event.type);
+  };
 
   /** @typedef {() => string | undefined | Promise<string | undefined>} TokenSource */
   /**
@@ -360,7 +364,7 @@ export class ReplylineClient extends EventTarget {
 
   /** Send a message, and replace the connection unless a frame arrives soon. @param {ClientMessage} message */
   #send(message) {
-    if (this.#socket?.readyState !== WebSocket.OPEN) return;
+    if (this.#socket?.readyState !== OPEN) return;
     this.#socket.send(toJson(wellFormed(message)));
     if (message.type === "session.start" || message.type === "pong") return; // the watchdog suffices
     this.#silenceTimer ??= setTimeout(() => this.#onSilence(), this.#silenceMs);

@@ -20,6 +20,21 @@ OLD_BROWSER = """
   delete HTMLElement.prototype.inert;
   delete HTMLElement.prototype.showPopover;
 """
+# What old libraries and monitoring scripts put in the place of the browser's own.
+OLD_LIBRARIES = """
+  const Real = window.WebSocket;
+  window.WebSocket = function (...given) { return new Real(...given) };
+  window.Event = function (event) { if (!event.type) throw new TypeError("an event of MooTools is made of another") };
+  Element.prototype.remove = function () { this.parentNode.removeChild(this); return this };
+  Array.from = (list) => [...list];
+  Object.prototype.extend = Array.prototype.each = Array.prototype.entries = function () { return this };
+"""
+# Pages whose scripts handle all keys, clicks, wheels and selections themselves.
+OVERBEARING = """
+  window.addEventListener("keydown", (event) => event.stopImmediatePropagation(), true);
+  for (const type of ["click", "mousedown", "touchmove", "wheel", "selectstart", "contextmenu"])
+    document.addEventListener(type, (event) => event.preventDefault(), { passive: false });
+"""
 # What the page's own scripts have replaced: each use throws.
 BROKEN_BROWSER = """
   const broken = () => { throw new TypeError("broken by the page") };
@@ -94,6 +109,11 @@ SHOPS = {
     "forced-colors": Shop(options={"color_scheme": "dark", "forced_colors": "active"}),
     "old-browser": Shop(script=OLD_BROWSER),
     "broken-browser": Shop(script=BROKEN_BROWSER),
+    "old-libraries": Shop(script=OLD_LIBRARIES),
+    "overbearing": Shop(script=OVERBEARING),
+    "filtered": Shop(
+        style="body > * { filter: blur(0); transform: scale(0.99); contain: strict; will-change: filter }"
+    ),
     "broken-observers": Shop(script="ResizeObserver.prototype.observe = () => { throw new TypeError('broken') }"),
     "vertical": Shop(style="html { writing-mode: vertical-rl }"),
     "moved": Shop(style="body { transform: translateX(0); height: 4000px }"),

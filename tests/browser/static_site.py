@@ -1,7 +1,7 @@
 """Static files over HTTP: the widget's own, and other shops' pages."""
 
 import mimetypes
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -40,10 +40,15 @@ def html_response(body: bytes, headers: Headers) -> Response:
 
 
 @asynccontextmanager
-async def foreign_site(html: str, policy: str | None = None) -> AsyncIterator[str]:
-    """Serve another shop's page, on a separate origin, with a Content-Security-Policy if one is given."""
+async def foreign_site(
+    html: str, policy: str | None = None, moved: Mapping[str, str] | None = None
+) -> AsyncIterator[str]:
+    """Serve another shop's page, on a separate origin, with a Content-Security-Policy if one is given. Redirect the
+    paths in `moved`."""
 
     def respond(connection: ServerConnection, request: Request) -> Response:
+        if to := (moved or {}).get(request.path.partition("?")[0]):
+            return Response(302, "Found", Headers({"Location": to, "Connection": "close"}), b"")
         if request.path != "/":
             return connection.respond(404, "not found\n")
         headers = Headers({"Content-Type": "text/html; charset=utf-8"})

@@ -74,9 +74,12 @@ async def open_shop(shop: Shop, gateway: ScriptedGateway, open_chat: OpenChat, u
     return page
 
 
-async def ask_in(place: Page | FrameLocator, question: str, number: int = 0) -> Locator:
+async def ask_in(place: Page | FrameLocator, question: str, number: int = 0, *, clicks: bool = False) -> Locator:
     await place.get_by_label("Your question").fill(question)
-    await place.get_by_label("Your question").press("Enter")
+    if clicks:
+        await place.get_by_role("button", name="Send").click()
+    else:
+        await place.get_by_label("Your question").press("Enter")
     answer = place.get_by_role("article", name="Answer").nth(number)
     await expect(answer).to_contain_text("AI answer")
     return answer
@@ -108,7 +111,7 @@ async def test_the_chat_is_usable_and_legible(
         assert min(contrast for contrast, _ in shadow) >= 4.5
         await place.locator("body").evaluate("(body) => body.replaceWith(document.createElement('body'))")
         await expect(answer).to_contain_text("AI answer")
-        await ask_in(place, "And now?", 1)
+        await ask_in(place, "And now?", 1, clicks=True)
     assert [request.input for request in gateway.all(ResponseCreate)] == ["Is it warm?", "And now?"]
 
 
@@ -135,6 +138,45 @@ async def test_the_chat_is_unchanged_when_the_page_is_replaced(
         assert before["focused"] == "TEXTAREA"
         assert len(gateway.starts) == (2 if name == "document.write" else 1)
         await ask_in(page, "And now?", 1)
+
+
+async def test_the_wheel_the_pointer_and_selections_in_the_chat_are_its_own(
+    gateway: ScriptedGateway, open_chat: OpenChat
+) -> None:
+    gateway.scripts["long"] = LONG
+    async with foreign_site(SHOPS["overbearing"].page(gateway.origin)) as url:
+        page = await open_shop(SHOPS["overbearing"], gateway, open_chat, url)
+        await page.get_by_role("button", name="Open chat").click()
+        await ask_in(page, "long")
+        log = page.get_by_role("log")
+        end = await log.evaluate("log => log.scrollTop")
+        await log.hover()
+        await page.mouse.wheel(0, -300)
+        await page.wait_for_function("([log, end]) => log.scrollTop < end", arg=[await log.element_handle(), end])
+        await log.get_by_text("Line.").last.click(click_count=3)
+        assert await page.evaluate("getSelection().toString()") != ""
+        await page.get_by_label("Your question").click()
+        await expect(page.get_by_label("Your question")).to_be_focused()
+
+
+async def test_a_printed_page_is_without_the_chat_in_its_corner(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
+    async with foreign_site(SHOPS["plain"].page(gateway.origin)) as url:
+        page = await open_chat(url)
+        await expect(page.get_by_role("button", name="Open chat")).to_be_visible()
+        await page.emulate_media(media="print")
+        await expect(page.get_by_role("button", name="Open chat")).to_be_hidden()
+
+
+async def test_a_redirected_script_inserts_the_chat(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
+    """As from http to https."""
+    script = f"{gateway.origin}/widget/replyline-chat.js"
+    tag = '<script type="module" src="/old/replyline-chat.js?v=2" data-auto></script>'
+    async with foreign_site(
+        f"<!doctype html><title>Shop</title>{tag}", moved={"/old/replyline-chat.js": script}
+    ) as url:
+        page = await open_chat(url)
+        await page.get_by_role("button", name="Open chat").click()
+        await ask_in(page, "Is it warm?")
 
 
 async def test_a_folded_chat_stays_folded_and_an_open_one_open_on_the_next_page(
