@@ -15,6 +15,7 @@ from shared.process.clock import monotonic_s
 from shared.redis.calls import RedisCalls
 from shared.redis.client import RedisClient
 from shared.settings.redis import RedisSettings
+from shared.wire.lenient import UNREADABLE
 from shared.wire.messages import HandoffReason
 
 # Like `LocalQuota.charge`, by the clock of Redis. ARGV: a minute, the rounding error, then each key's share of a
@@ -51,15 +52,15 @@ class Quotas:
         _check(self._local.charge(self._tariff.here(kind, caller), _now_ms()))
 
     @contextmanager
-    def charging_refusals(self, address: str, data: bytes) -> Iterator[None]:
-        """Charge an address for a message that the block decodes and refuses. Raises `ProtocolError` before the block
-        if the address has been refused too often in this minute."""
+    def charging_refusals(self, address: str, size: int) -> Iterator[None]:
+        """Charge an address for a message of this size that the block decodes and refuses. Raises `ProtocolError`
+        before the block if the address has been refused too often in this minute."""
         # Not made here: what is understood costs nothing.
         _check(self._local.overdrawn(self._tariff.refused(address, 0), _now_ms()))
         try:
             yield
-        except ProtocolError:
-            self._local.exhaust(self._tariff.refused(address, len(data)), _now_ms())
+        except (ProtocolError, *UNREADABLE):
+            self._local.exhaust(self._tariff.refused(address, size), _now_ms())
             raise
 
     async def charge_shared(self, kind: Kind, caller: Caller) -> None:

@@ -5,7 +5,7 @@ import asyncio
 import secrets
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -132,6 +132,10 @@ class Exchanges:
             raise ProtocolError(
                 "memory_full", "this gateway has no memory left; try again", kind="overloaded_error", retriable=True
             )
+
+    def charging_refusals(self, address: str, size: int) -> AbstractContextManager[None]:
+        """Charge an address if the block refuses a message of this size (`Quotas.charging_refusals`)."""
+        return self.gateway.rate_limits.quotas.charging_refusals(address, size)
 
     def new_session(self, asker: Asker, name: str | Callable[[], str]) -> Session:
         return Session(

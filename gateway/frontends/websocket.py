@@ -269,15 +269,15 @@ class WebSocketFrontend:
         while connection.buffered_bytes > most and socket.protocol.state is State.OPEN:  # noqa: ASYNC110 - no event for it
             await asyncio.sleep(_RELIEVE_S)
 
-    @staticmethod
-    def _decode(connection: WebSocketConnection, codec: Codec[ClientMessage], data: str | bytes) -> ClientMessage:
+    def _decode(self, connection: WebSocketConnection, codec: Codec[ClientMessage], data: str | bytes) -> ClientMessage:
         """Decode a message; JSON may also come in a binary frame, as some clients' libraries send it. Raises
-        `ProtocolError`. An undecodable message counts against the rate too."""
+        `ProtocolError`. An undecodable message counts against the rate too, and is charged to the client's address."""
         if isinstance(data, str) and not codec.is_text:
             connection.session.rate.spend(now_unix_ms())
             raise ProtocolError("wrong_frame_type", f"{codec.name} uses binary frames")
         try:
-            return codec.decode(data)
+            with self.gateway.rate_limits.quotas.charging_refusals(connection.session.caller.address, len(data)):
+                return codec.decode(data)
         except ProtocolError:
             connection.session.rate.spend(now_unix_ms())
             raise

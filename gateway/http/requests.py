@@ -7,7 +7,7 @@ limits of size and time, and hands the question to `gateway.exchange`, which tre
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, TypeVar, cast
 
@@ -79,9 +79,13 @@ class HttpRequests:
 
     async def decoded(self, request: Request, decode: Callable[[bytes], QuestionT]) -> QuestionT:
         """Read and decode a body. A refused body is charged to the client's address. Raises `ProtocolError`."""
-        data, address = await self.body(request), self._address_of(request).charged
-        with self.exchanges.gateway.rate_limits.quotas.charging_refusals(address, data):
+        data = await self.body(request)
+        with self.charging_refusals(request, len(data)):
             return decode(data)
+
+    def charging_refusals(self, connection: HTTPConnection, size: int) -> AbstractContextManager[None]:
+        """Charge the client's address if the block refuses a message of this size (`Quotas.charging_refusals`)."""
+        return self.exchanges.charging_refusals(self._address_of(connection).charged, size)
 
     async def ask(self, request: Request, exchange: Exchange, question: ClientQuestion) -> list[News]:
         """Ask a question (see `Exchanges.ask`). Returns nothing if the client disconnects before the first text."""

@@ -70,6 +70,7 @@ class _Request:
     """A request in progress. `aborted`: its page no longer wants it."""
 
     frame: _Ask | _Resume
+    size: int
     answering: "asyncio.Task[None] | None" = None
     is_told: bool = False
     aborted: bool = False
@@ -133,7 +134,8 @@ class ChatSocket:
         """Start the request in a frame."""
         try:
             self._rate.spend(now_unix_ms())
-            frame = _decode(data)
+            with self.http.charging_refusals(self.socket, len(data)):
+                frame = _decode(data)
         except ProtocolError:
             raise _ClosingError(_BAD_FRAME) from None
         except UNREADABLE as error:
@@ -146,7 +148,7 @@ class ChatSocket:
             if request is not None:
                 request.abort()
         elif request is None:
-            request = self._requests[frame.request_id] = _Request(frame)
+            request = self._requests[frame.request_id] = _Request(frame, len(data))
             self._used_s = asyncio.get_running_loop().time()
             request.answering = tasks.create_task(self._answer(request))
 
@@ -174,7 +176,9 @@ class ChatSocket:
         asker = self.http.asker(self.socket, {name.lower(): value for name, value in frame.headers.items()})
         if isinstance(frame, _Resume):
             return await self.chats.resume(asker, session_of(frame.id))
-        return await self.chats.ask(asker, question_of(frame))
+        with self.http.charging_refusals(self.socket, request.size):
+            question = question_of(frame)
+        return await self.chats.ask(asker, question)
 
     async def _stream(self, request: _Request, running: Running | None) -> None:
         if running is None:

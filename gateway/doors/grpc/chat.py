@@ -135,7 +135,8 @@ class Chatting:
         """Decode a message. A `session_start` without a token gets the call's. Raises `ProtocolError`; an undecodable
         message counts against the rate too."""
         try:
-            message = client_message(read(data, v1.ClientMessage))
+            with self.exchanges.charging_refusals(connection.session.caller.address, len(data)):
+                message = client_message(read(data, v1.ClientMessage))
         except ProtocolError:
             connection.session.rate.spend(now_unix_ms())
             raise

@@ -33,9 +33,10 @@ class Responding:
     async def respond(self, call: Call) -> None:
         """Ask a question and write its answer. Raises `ProtocolError`."""
         data = await call.request()
-        said = read(data, v1.RespondRequest)
-        session = checked({"session_id": said.pop("session_id", None)}, SessionStart).session_id
-        asked = checked({"event_id": "unnamed", **said}, ResponseCreate)
+        with self.exchanges.charging_refusals(call.asker.address, len(data)):
+            said = read(data, v1.RespondRequest)
+            session = checked({"session_id": said.pop("session_id", None)}, SessionStart).session_id
+            asked = checked({"event_id": "unnamed", **said}, ResponseCreate)
         question = ClientQuestion(
             body=data,
             input=asked.input,
@@ -61,9 +62,11 @@ class Responding:
 
     async def resume(self, call: Call) -> None:
         """Write the rest of an answer. Raises `ProtocolError`."""
-        said = read(await call.request(), v1.ResumeRequest)
-        session = checked({"session_id": said.pop("session_id")}, SessionStart).session_id
-        resume = checked(said, Resume)
+        data = await call.request()
+        with self.exchanges.charging_refusals(call.asker.address, len(data)):
+            said = read(data, v1.ResumeRequest)
+            session = checked({"session_id": said.pop("session_id")}, SessionStart).session_id
+            resume = checked(said, Resume)
         exchange = await self.exchanges.resume(call.asker, session or "", resume.cursor, resume.age_ms)
         try:
             call.lost = exchange.lost

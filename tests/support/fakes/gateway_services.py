@@ -14,6 +14,7 @@ from shared.conversation.turn import Turn
 from shared.errors import ProtocolError, StoreUnavailable
 from shared.kafka import Outgoing
 from shared.kafka.producer import partition_of
+from shared.wire.lenient import UNREADABLE
 from shared.wire.messages import (
     HandoffReason,
     Reply,
@@ -101,13 +102,13 @@ class FakeQuotas:
     refusals_left: int = 1_000
 
     @contextmanager
-    def charging_refusals(self, address: str, data: bytes) -> Iterator[None]:
+    def charging_refusals(self, address: str, size: int) -> Iterator[None]:
         if len(self.refused) >= self.refusals_left:
             raise too_often()
         try:
             yield
-        except ProtocolError:
-            self.refused.append((address, len(data)))
+        except (ProtocolError, *UNREADABLE):
+            self.refused.append((address, size))
             raise
 
     def charge_here(self, kind: Kind, caller: Caller) -> None:

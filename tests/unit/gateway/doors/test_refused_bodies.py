@@ -2,7 +2,7 @@
 
 import json
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import httpx2
 import pytest
@@ -13,12 +13,14 @@ from shared.errors import ProtocolError
 from shared.settings.gateway import HandoffSettings, QuotaSettings
 from shared.settings.redis import RedisSettings
 from shared.wire.session_key import SessionKey
-from tests.support.fakes.ai_sdk_doors import FakeCursors
+from tests.support.fakes.ai_sdk_doors import ChatPage, FakeCursors
 from tests.support.fakes.ai_sdk_doors import door_of as ai_sdk_door
 from tests.support.fakes.gateway_services import FakeQuotas
-from tests.support.fakes.gateways import Edge
+from tests.support.fakes.gateways import Edge, until
+from tests.support.fakes.grpc_doors import refused, serving
 from tests.support.fakes.openai_doors import chat
 from tests.support.fakes.openai_doors import door_of as openai_door
+from tests.unit.gateway.frontends.test_websocket_connection import JSON, Socket, connected, frontend
 
 SOUND = chat("How do I return an item?")
 UI = {"id": "c", "messages": [{"role": "user", "parts": [{"type": "text", "text": "How do I return an item?"}]}]}
@@ -42,11 +44,58 @@ async def test_after_too_many_refusals_a_body_is_not_decoded(door: str) -> None:
     assert edge.quotas.refused == [("10.0.0.7", len(bad))] * 2
 
 
+async def over_ai_sdk_socket(edge: Edge, bad: bytes, times: int) -> None:
+    page = ChatPage(ai_sdk_door(edge, FakeCursors()))
+    for number in range(times):
+        page.send_text(bad.decode().replace("NUMBER", str(number)))
+    await until(lambda: page.closed is not None or len(page.told) == times)
+    await page.leave()
+
+
+async def over_websocket(edge: Edge, bad: bytes, times: int) -> None:
+    socket = Socket(*[bad.decode()] * times)
+    front = frontend(gateway=edge.gateway)
+    await front._receive(connected(socket, {}), cast("Any", socket), JSON)
+
+
+async def over_grpc_respond(edge: Edge, bad: bytes, times: int) -> None:
+    async with serving(edge) as client:
+        for _ in range(times):
+            await refused(client.call("Respond", bad))
+
+
+async def over_grpc_chat(edge: Edge, bad: bytes, times: int) -> None:
+    async with serving(edge) as client:
+        call = client.chat()
+        for _ in range(times):
+            await call.write(bad)
+            await call.read()
+        call.cancel()
+
+
+STREAMS: dict[str, tuple[Any, bytes]] = {
+    "ai sdk socket": (over_ai_sdk_socket, b'{"type": "send", "requestId": "NUMBER", "id": "c", "messages": 7}'),
+    "ai sdk socket, no question": (over_ai_sdk_socket, b'{"type": "send", "requestId": "NUMBER", "id": "c"}'),
+    "websocket": (over_websocket, b'{"type": "response.create", "event_id": "e", "input": 1e5' + b" " * 9_000),
+    "grpc respond": (over_grpc_respond, b"\xff" * 3_000),
+    "grpc chat": (over_grpc_chat, b"\xff" * 3_000),
+}
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+async def test_refusals_on_a_stream_are_charged_alike(stream: str) -> None:
+    send, bad = STREAMS[stream]
+    edge = Edge(kafka_is_away=True, quotas=FakeQuotas(refusals_left=2))
+    await send(edge, bad, 4)
+    assert {size for _, size in edge.quotas.refused} == {len(bad.replace(b"NUMBER", b"0"))}
+    assert len(edge.quotas.refused) == 2
+
+
 def refuse(quotas: Quotas, address: str, num_bytes: int, times: int) -> int:
     """Return how many of these refusals were decoded."""
     decoded = 0
     for _ in range(times):
-        with suppress(ProtocolError), quotas.charging_refusals(address, b"x" * num_bytes):
+        with suppress(ProtocolError), quotas.charging_refusals(address, num_bytes):
             decoded += 1
             raise ProtocolError("bad_json", "no")
     return decoded
@@ -65,7 +114,7 @@ def test_a_long_body_costs_more_than_a_short_one(quotas: Quotas, num_bytes: int,
 
 def test_what_is_understood_costs_nothing_and_refusals_cost_no_questions(quotas: Quotas) -> None:
     for _ in range(300):
-        with quotas.charging_refusals("a", b"x" * 65_536):
+        with quotas.charging_refusals("a", 65_536):
             pass
     assert refuse(quotas, "a", 65_536, 10) == 4
     quotas.charge_here("ask", Caller(SessionKey("demo", "s"), address="a"))
