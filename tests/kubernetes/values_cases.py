@@ -39,6 +39,20 @@ _ODD: Final = (
     {"networkPolicy": {"monitoringNamespace": "über", "apiServerPort": 0}},
     {"topologyKeys": [], "image": {"pullSecrets": []}, "gateway": {"tolerations": []}},
 )
+_IMPOSSIBLE: Final[tuple[tuple[tuple[str, ...], Any], ...]] = (
+    *((("image", "repository"), value) for value in ("", " ", "r.example/a:1", "A/B", "https://r.example/a")),
+    *((("image", "tag"), value) for value in ("1 2", ":1", "-1")),
+    *((("image", "pullSecrets"), value) for value in ([""], [{"name": ""}], [{"name": "A_b"}])),
+    *(
+        (("gateway", "ingress", "host"), value)
+        for value in ("https://a.example", "A.example", "a.example/chat", "a:80")
+    ),
+)
+# Of these the chart's other objects make no use.
+_MAY_DIFFER: Final = {
+    *("REPLYLINE_KAFKA__BOOTSTRAP_SERVERS", "REPLYLINE_REDIS__URL", "REPLYLINE_KV_REDIS__URL", "REPLYLINE_MODEL__DIR"),
+    *("REPLYLINE_WORKER__CACHE_DIR", "REPLYLINE_WORKER__THREADS", "REPLYLINE_GATEWAY__CURSOR_SECRET_FILE"),
+}
 Values = dict[str, Any]
 # By the schema, or by a template's own check.
 _NAMED: Final = re.compile(r"at '/[\w/~.-]+': |: [\w.]+: ")
@@ -164,12 +178,36 @@ def restored(folder: Path) -> Iterator[str]:
                 yield f"{file.name}: {old['kind']} {old['metadata']['name']}: another setting starts no new pods"
 
 
+def refused(folder: Path) -> Iterator[str]:
+    """Try what no cluster can run, and each variable of the pods as a setting: helm refuses it by its name, unless the
+    chart's other objects do not depend on it."""
+    base: Values = {"cursorSecretName": "c", "gateway": {"grpc": True}}
+    tried = [(path, changed(base, path, value)) for path, value in _IMPOSSIBLE]
+    for each in objects_of(folder, base):
+        if each["kind"] in PODS:
+            ((container,), gateway) = (
+                each["spec"]["template"]["spec"]["containers"],
+                "worker" not in each["metadata"]["name"],
+            )
+            where = ("gateway", "settings") if gateway else ("workers", "main", "settings")
+            names = {variable["name"] for variable in container["env"]} - _MAY_DIFFER
+            tried += [
+                ((*place, name), changed(base, (*place, name), "1"))
+                for name in names
+                for place in (where, ("settings",))
+            ]
+    for path, values in tried:
+        _, said = render(folder, values)
+        if path[-1] not in said or not _NAMED.search(said):
+            yield f"{'.'.join(path)}: accepted, or refused by another name: {said}"
+
+
 def main() -> int:
     with TemporaryDirectory() as name, ThreadPoolExecutor(2) as pool:
         folder = Path(name)
         tried = list(cases())
         found = [each for each in pool.map(lambda case: fault(folder, case), tried) if each]
-        found += [*odd_names(folder), *two_releases(folder), *restored(folder)]
+        found += [*odd_names(folder), *two_releases(folder), *restored(folder), *refused(folder)]
     for each in found:
         sys.stderr.write(f"{each}\n")
     if not found:

@@ -4,9 +4,6 @@ the settings of the pods back with them, and an old pod that restarts has the se
 {{- /* The settings of every process, as YAML. */}}
 {{- define "replyline.common" -}}
 {{- $settings := .Values.settings -}}
-{{- if hasKey $settings "REPLYLINE_KAFKA__REQUEST_PARTITIONS" }}
-{{- fail "settings.REPLYLINE_KAFKA__REQUEST_PARTITIONS: write it as topics.partitions" }}
-{{- end -}}
 {{- $chart := dict
       "REPLYLINE_KAFKA__BOOTSTRAP_SERVERS" .Values.kafka.bootstrapServers
       "REPLYLINE_REDIS__URL" .Values.redis.url

@@ -61,9 +61,33 @@ its own meaning for a security context (none) and a pool (not there); for a list
 {{- if and (eq .Values.models.from "claim") (not .Values.models.claimName) }}{{ fail "models.claimName: models.from=claim needs the name of a claim" }}{{ end -}}
 {{- end }}
 
+{{- /* The settings that the chart itself makes of values, since its other objects depend on them too. */}}
+{{- define "replyline.ownSettings" -}}
+REPLYLINE_AUTH__JWKS: write it as auth.jwks
+REPLYLINE_AUTH__MODE: write it as auth.mode
+REPLYLINE_GATEWAY__DRAIN_S: write it as gateway.drainSeconds
+REPLYLINE_GATEWAY__GRPC_PORT: the port is the chart's; write gateway.grpc
+REPLYLINE_GATEWAY__HOST: write it as listen
+REPLYLINE_GATEWAY__HTTP_PORT: the port is the chart's; leave it out
+REPLYLINE_GATEWAY__METRICS_HOST: write it as listen
+REPLYLINE_GATEWAY__METRICS_PORT: the port is the chart's; leave it out
+REPLYLINE_GATEWAY__PORT: the port is the chart's; leave it out
+REPLYLINE_GATEWAY__REPLY_PARTITION: each pod has its own number; leave it out
+REPLYLINE_KAFKA__REQUEST_PARTITIONS: write it as topics.partitions
+REPLYLINE_WORKER__BUCKETS: write it as buckets of the pool
+REPLYLINE_WORKER__DRAIN_S: write it as drainSeconds of the pool
+REPLYLINE_WORKER__ENGINE: write it as engine of the pool
+REPLYLINE_WORKER__LANE: write it as lane of the pool
+REPLYLINE_WORKER__METRICS_HOST: write it as listen
+REPLYLINE_WORKER__METRICS_PORT: the port is the chart's; leave it out
+REPLYLINE_WORKER__POOL: it is the name of the pool; leave it out
+{{- end }}
+
 {{- define "replyline.variableNames" -}}
 {{- $where := index . 0 -}}
+{{- $own := include "replyline.ownSettings" . | fromYaml -}}
 {{- range $name, $_ := index . 1 -}}
+{{- with get $own $name }}{{ fail (printf "%s.%s: %s" $where $name .) }}{{ end -}}
 {{- if not (regexMatch "^[A-Z][A-Z0-9_]*$" $name) }}{{ fail (printf "%s.%s: write a variable's name, in capitals: REPLYLINE_GROUP__NAME of docs/settings.md" $where $name) }}{{ end -}}
 {{- end -}}
 {{- end }}
