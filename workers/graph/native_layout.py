@@ -14,6 +14,9 @@ to a multiple of 32 and k to one of 64, by zeros. A superblock has two halves, o
 - `q4`, 640 bytes: float16 scales d `[half][16]`, float16 minima m `[half][16]`, then levels `[half][4][16][4 bytes]`.
   Byte b of group g holds input 8g + b in its low four bits and 8g + 4 + b in its high ones. A weight is d * level + m.
 
+A layer with experts has a `router` `[experts, hidden]` in float32, and the matrices of all experts one after the other;
+its `gate_up` and `down` are of the expert that every token passes, if there is one, and `shared_gate` `[hidden]` too.
+
 Rows of `qkv` are the heads of queries, keys and values side by side, in the order of `Checkpoint`. Panels of `gate_up`
 alternate: 16 rows of gate, 16 of up; so does its bias. `embed` and `head` are int8 in both forms; a model without
 `head` is tied. `away` is minus the usual input of the head: it is added before the product, and `head_bias`, the logits
@@ -61,6 +64,10 @@ LAYER_SECTIONS: Final = (
     "gate_up_bias",
     "down",
     "down_bias",
+    "router",
+    "shared_gate",
+    "experts_gate_up",
+    "experts_down",
 )
 LAST_SECTIONS: Final = ("norm", "embed", "head", "away", "head_bias")
 
@@ -107,15 +114,11 @@ def sections(architecture: Architecture, form: Form) -> dict[str, Section]:
         "input_norm": _vector(a.hidden_size),
         "qkv": _matrix(form, packed, a.hidden_size),
         "qkv_bias": _vector(packed) if a.qkv_bias else None,
-        "q_norm": _vector(a.head_dim) if a.query_key_norm else None,
-        "k_norm": _vector(a.head_dim) if a.query_key_norm else None,
+        "q_norm": _vector(a.norm_sizes[0]) if a.query_key_norm else None,
+        "k_norm": _vector(a.norm_sizes[1]) if a.query_key_norm else None,
         "o": _matrix(form, a.hidden_size, query),
         "o_bias": _vector(a.hidden_size) if a.output_bias else None,
         "post_norm": _vector(a.hidden_size),
-        "gate_up": _matrix(form, 2 * a.intermediate_size, a.hidden_size),
-        "gate_up_bias": _vector(2 * a.intermediate_size) if a.mlp_bias else None,
-        "down": _matrix(form, a.hidden_size, a.intermediate_size),
-        "down_bias": _vector(a.hidden_size) if a.mlp_bias else None,
     }
     last = {
         "norm": _vector(a.hidden_size),
@@ -124,8 +127,31 @@ def sections(architecture: Architecture, form: Form) -> dict[str, Section]:
         "away": _vector(a.hidden_size) if form == "int8" else None,
         "head_bias": _vector(padded(a.vocab_size, UNIT)) if form == "int8" else None,
     }
-    found = {f"layers.{index}.{name}": section for index in range(a.num_layers) for name, section in layer.items()}
+    found = {
+        f"layers.{index}.{name}": section
+        for index in range(a.num_layers)
+        for name, section in (layer | _mlp_sections(a, form, index)).items()
+    }
     return {name: section for name, section in (found | last).items() if section is not None}
+
+
+def _mlp_sections(a: Architecture, form: Form, layer: int) -> dict[str, Section | None]:
+    experts, width = a.experts_in(layer), a.mlp_width(layer)
+    biased = a.mlp_bias and experts is None
+    found = {
+        "gate_up": _matrix(form, 2 * width, a.hidden_size) if width else None,
+        "gate_up_bias": _vector(2 * width) if biased else None,
+        "down": _matrix(form, a.hidden_size, width) if width else None,
+        "down_bias": _vector(a.hidden_size) if biased else None,
+    }
+    if experts is None:
+        return found
+    return found | {
+        "router": _vector(experts.count * a.hidden_size),
+        "shared_gate": _vector(a.hidden_size) if experts.shared_width else None,
+        "experts_gate_up": _matrix(form, experts.count * 2 * experts.width, a.hidden_size),
+        "experts_down": _matrix(form, experts.count * a.hidden_size, experts.width),
+    }
 
 
 def begin(architecture: Architecture, form: Form) -> tuple[bytes, dict[str, Place]]:
@@ -149,6 +175,11 @@ def unpackable(architecture: Architecture) -> str | None:
         ("intermediate_size", a.intermediate_size, UNIT),
         ("num_heads * head_dim", a.num_heads * a.head_dim, UNIT),
         ("head_dim", a.head_dim, PANEL),
+        *(
+            ()
+            if a.experts is None
+            else (("experts.width", a.experts.width, UNIT), ("experts.shared_width", a.experts.shared_width, UNIT))
+        ),
     ):
         if value % multiple:
             return f"{name} {value} is no multiple of {multiple}"

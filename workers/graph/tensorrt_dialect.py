@@ -14,6 +14,7 @@ from shared.model.folder import Architecture
 from workers.graph.eight_bit.builder import GraphBuilder
 from workers.graph.eight_bit.matrices import PlainMatrices, store_head
 from workers.graph.rotary import rotary_tables
+from workers.graph.routing import Mixture, add_choice, add_scores, add_shared
 from workers.graph.sources.checkpoint import Float32Array
 
 
@@ -59,8 +60,11 @@ class TensorrtDialect:
         parts = [f"{prefix}.{part}" for part in "qkv"]
         sizes = np.array([a.num_heads, a.num_kv_heads, a.num_kv_heads], np.int64) * a.head_dim
         self.graph.node("Split", [packed, self.graph.constant("head_sizes", sizes)], parts, axis=-1)
-        query, key, value = (self._heads(part) for part in parts)
         query_norm, key_norm = norms if norms is not None else (None, None)
+        if a.joint_norm and norms is not None:
+            parts = [*(self._normed(part, scale) for part, scale in zip(parts, norms, strict=False)), parts[2]]
+            query_norm = key_norm = None
+        query, key, value = (self._heads(part) for part in parts)
         attended = self._attended(layer, self._turned(query, query_norm), self._turned(key, key_norm), value)
         by_token = self.graph.node("Transpose", [attended], [f"{prefix}.by_token"], perm=[0, 2, 1, 3])
         flat = self.graph.constant("side_by_side", np.array([0, 0, a.num_heads * a.head_dim], np.int64))
@@ -70,6 +74,17 @@ class TensorrtDialect:
         sigmoid = self.graph.node("Sigmoid", [gate], [f"{name}.sigmoid"])
         silu = self.graph.node("Mul", [gate, sigmoid], [f"{name}.silu"])
         return self.graph.node("Mul", [silu, up], [f"{name}.gated"])
+
+    def experts(self, name: str, mixture: Mixture, value: str) -> str:
+        scores = add_scores(self.graph, f"{name}.gate", mixture.router, self.matrices.float32(value))
+        return self.matrices.experts(
+            name, mixture, value, add_choice(self.graph, f"{name}.gate", scores, mixture.experts)
+        )
+
+    def shared_expert(self, name: str, gate: Float32Array, value: str, shared: str, branch: str) -> str:
+        score = add_scores(self.graph, name, gate, self.matrices.float32(value))
+        wide = self.matrices.float32
+        return self.matrices.narrow(add_shared(self.graph, name, score, wide(shared), wide(branch)))
 
     def last(self, value: str) -> str:
         return self.graph.node("GatherND", [value, "last_index"], [f"{value}.last"], batch_dims=1)
@@ -100,6 +115,10 @@ class TensorrtDialect:
         shape = self.graph.constant("by_head", np.array([0, 0, -1, self.architecture.head_dim], np.int64))
         self.graph.node("Reshape", [value, shape], [f"{value}.split"])
         return self.graph.node("Transpose", [f"{value}.split"], [f"{value}.heads"], perm=[0, 2, 1, 3])
+
+    def _normed(self, part: str, scale: Float32Array) -> str:
+        """All heads of a token, normed together."""
+        return self.matrices.narrow(self._rms_norm(f"{part}.heads.norm", scale, self.matrices.float32(part)))
 
     def _turned(self, heads: str, scale: Float32Array | None) -> str:
         """Heads in float32 that are normed, where they have a scale, and turned by their position's angle."""

@@ -17,7 +17,7 @@ import onnxruntime
 from onnx import numpy_helper
 
 from shared.errors import SettingsError
-from shared.model.folder import GRAPH, Architecture
+from shared.model.folder import GRAPH, Architecture, refuse_experts
 from shared.process.extras import install_command
 from workers.graph.decoder import cache_names
 from workers.graph.eight_bit.quantize import GridName
@@ -26,7 +26,11 @@ from workers.graph.tensorrt import write_tensorrt_decoder
 
 
 def mlp_matrices(architecture: Architecture) -> list[str]:
-    """Return `layers.0.mlp.gate_proj` and the others, in the order in which they are computed."""
+    """Return `layers.0.mlp.gate_proj` and the others, in the order in which they are computed.
+
+    Raises `ModelError` for a mixture of experts.
+    """
+    refuse_experts(architecture, "optimize quantize", "run: replyline model prepare --precision int8")
     layers = range(architecture.num_layers)
     return [f"layers.{layer}.mlp.{part}_proj" for layer in layers for part in ("gate", "up", "down")]
 

@@ -15,6 +15,7 @@ from shared.model.folder import Architecture
 from workers.graph.decoder import Decoder
 from workers.graph.eight_bit.qdq import RoundedLinear
 from workers.graph.rotary import rotary_tables
+from workers.graph.routing import Mixture, chosen_experts
 from workers.graph.sources.checkpoint import Checkpoint, Float32Array
 
 IntArray = NDArray[np.int64]
@@ -121,7 +122,7 @@ class NumpyDialect:
         heads = self._values[packed].reshape(-1, a.num_heads + 2 * a.num_kv_heads, a.head_dim)
         query, key, value = np.split(heads, np.cumsum([a.num_heads, a.num_kv_heads]), axis=1)
         if norms is not None:
-            query, key = self._rms_norm(query, norms[0]), self._rms_norm(key, norms[1])
+            query, key = self._normed_heads(query, norms[0]), self._normed_heads(key, norms[1])
         query, key = self._rotated(query) * np.float32(a.head_dim**-0.5), self._rotated(key)
         attended = np.empty_like(query)
         start = 0
@@ -131,10 +132,26 @@ class NumpyDialect:
         return self._keep(f"layers.{layer}.attended", attended.reshape(len(attended), -1))
 
     def gated(self, name: str, gate: str, up: str) -> str:
-        values = self._values[gate]
-        with np.errstate(over="ignore"):
-            silu = values / (1 + np.exp(-values))
-        return self._keep(f"{name}.gated", silu * self._values[up])
+        return self._keep(f"{name}.gated", _gated(self._values[gate], self._values[up]))
+
+    def experts(self, name: str, mixture: Mixture, value: str) -> str:
+        """Multiply the rows that chose an expert by its matrices; one that no row chose is not multiplied."""
+        every, multiply = self._values[value], self.products.multiply
+        numbers, weights = chosen_experts(multiply(f"{name}.gate", every, mixture.router), mixture.experts)
+        total = np.zeros_like(every)
+        for number in np.unique(numbers).tolist():
+            at, rank = np.nonzero(numbers == number)
+            expert = f"{name}.experts.{number}"
+            gate, up = (
+                multiply(f"{expert}.{part}", every[at], mixture.read(number, part)) for part in ("gate_proj", "up_proj")
+            )
+            down = multiply(f"{expert}.down_proj", _gated(gate, up), mixture.read(number, "down_proj"))
+            total[at] += weights[at, rank, np.newaxis] * down
+        return self._keep(f"{name}.experts", total)
+
+    def shared_expert(self, name: str, gate: Float32Array, value: str, shared: str, branch: str) -> str:
+        score = self.products.multiply(name, self._values[value], gate)
+        return self._keep(f"{name}.sum", self._values[branch] + _sigmoid(score) * self._values[shared])
 
     def last(self, value: str) -> str:
         """Return all values: every token's logits are needed."""
@@ -175,6 +192,10 @@ class NumpyDialect:
         normed: Float32Array = values / np.sqrt(squares + np.float32(self.architecture.norm_epsilon)) * scale
         return normed
 
+    def _normed_heads(self, heads: Float32Array, scale: Float32Array) -> Float32Array:
+        """Norm `[tokens, heads, head_dim]` by the size of `scale`: each head, or all together."""
+        return self._rms_norm(heads.reshape(len(heads), -1, len(scale)), scale).reshape(heads.shape)
+
     def _rotated(self, heads: Float32Array) -> Float32Array:
         """Return `[tokens, heads, head_dim]` with each pair `(i, i + head_dim / 2)` rotated by its position's angle."""
         first, second = np.split(heads, 2, axis=-1)
@@ -190,6 +211,18 @@ class _Reader(NumpyDialect):
 
     def logits(self, head: Float32Array | None, normed: str) -> None:  # noqa: ARG002
         self.projected = self._values[normed]
+
+
+def _sigmoid(values: Float32Array) -> Float32Array:
+    with np.errstate(over="ignore"):
+        found: Float32Array = np.reciprocal(1 + np.exp(-values))
+    return found
+
+
+def _gated(gate: Float32Array, up: Float32Array) -> Float32Array:
+    with np.errstate(over="ignore"):
+        found: Float32Array = gate / (1 + np.exp(-gate)) * up
+    return found
 
 
 def _attend(query: Float32Array, key: Float32Array, value: Float32Array) -> Float32Array:

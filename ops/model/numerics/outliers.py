@@ -20,7 +20,7 @@ from ops.model.numerics.smooth import smoothed
 from shared.faq.entries import PACKAGED_PATH, read_entries
 from shared.model.chat_template import ChatTemplate
 from workers.graph.eight_bit.quantize import BLOCK_SIZE
-from workers.graph.sources.checkpoint import Checkpoint, Float32Array
+from workers.graph.sources.checkpoint import ROUTER, Checkpoint, Float32Array, expected_shapes
 
 # A channel is an outlier if it exceeds the median of its block by this factor. With 2 the weights lose more than the
 # activations gain; with 8 some harmful outliers remain.
@@ -30,8 +30,8 @@ _LARGEST_FACTOR: Final = 2.0**16
 _LONGEST_TEXT: Final = 96
 
 _ATTENTION: Final = "self_attn.qkv"
-_HIDDEN: Final = "mlp.gate_proj"
-_INTERMEDIATE: Final = "mlp.down_proj"
+_HIDDEN: Final = ("mlp.gate_proj", ROUTER)
+_INTERMEDIATE: Final = ".down_proj"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +41,13 @@ class Evened:
     Attributes:
         factors: the factors by linear layer, for layers that have any; with the original they determine `checkpoint`
         centre: `[hidden]`, the usual input to the logits
+        unreached: the experts that no token chose, whose inputs are therefore unknown and left as they are
     """
 
     checkpoint: Checkpoint
     factors: Mapping[str, Float32Array]
     centre: Float32Array
+    unreached: tuple[str, ...] = ()
 
     def named(self, recipe: str) -> str:
         """Return the sha256, in hex, of `recipe`, the factors and the centre."""
@@ -63,7 +65,7 @@ class _Sizes:
     sizes: dict[str, Float32Array] = field(default_factory=dict)
 
     def multiply(self, name: str, value: Float32Array, matrix: Float32Array) -> Float32Array:
-        if name.endswith((_ATTENTION, _HIDDEN, _INTERMEDIATE)):
+        if name.endswith((_ATTENTION, *_HIDDEN, _INTERMEDIATE)):
             self.sizes[name] = channel_sizes(value)
         return value @ matrix.T
 
@@ -82,11 +84,20 @@ def even(
         smoothed(
             checkpoint,
             _by_layer(factors, _HIDDEN),
-            _by_layer(factors, _INTERMEDIATE),
+            {
+                name.removesuffix(_INTERMEDIATE): found
+                for name, found in factors.items()
+                if name.endswith(_INTERMEDIATE)
+            },
             attention=_by_layer(factors, _ATTENTION),
         ),
         factors,
         centre,
+        tuple(
+            name.removesuffix(_INTERMEDIATE)
+            for name in expected_shapes(checkpoint.architecture)
+            if ".experts." in name and name.endswith(_INTERMEDIATE) and name not in seen.sizes
+        ),
     )
 
 
@@ -132,5 +143,5 @@ def calibration_texts(template: ChatTemplate, count: int) -> list[tuple[int, ...
     ]
 
 
-def _by_layer(factors: Mapping[str, Float32Array], ending: str) -> dict[int, Float32Array]:
+def _by_layer(factors: Mapping[str, Float32Array], ending: str | tuple[str, ...]) -> dict[int, Float32Array]:
     return {int(name.split(".")[1]): found for name, found in factors.items() if name.endswith(ending)}

@@ -38,7 +38,7 @@ _LLAMA3_SCALING = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 32,
 }
-FAMILY_CONFIGS: dict[str, dict[str, Any]] = {
+DENSE_CONFIGS: dict[str, dict[str, Any]] = {
     "llama": {**_LLAMA, "num_attention_heads": 4},
     "llama, grouped, tied": {
         **_LLAMA,
@@ -90,6 +90,58 @@ FAMILY_CONFIGS: dict[str, dict[str, Any]] = {
     },
 }
 
+_QWEN2_MOE = {"architectures": ["Qwen2MoeForCausalLM"], "model_type": "qwen2_moe", **_COMMON}
+_QWEN3_MOE = {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", **_COMMON}
+# Weights of the chosen experts that sum to 1 and that do not; layers without experts; every number of shared experts.
+EXPERT_CONFIGS: dict[str, dict[str, Any]] = {
+    "mixtral": {
+        **_COMMON,
+        "architectures": ["MixtralForCausalLM"],
+        "model_type": "mixtral",
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "num_local_experts": 8,
+        "num_experts_per_tok": 2,
+    },
+    "qwen2-moe": {
+        **_QWEN2_MOE,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "num_experts": 6,
+        "num_experts_per_tok": 3,
+        "moe_intermediate_size": 64,
+        "shared_expert_intermediate_size": 160,
+        "decoder_sparse_step": 2,
+        "rms_norm_eps": 1e-6,
+    },
+    "qwen3-moe, tied": {
+        **_QWEN3_MOE,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 5,
+        "num_key_value_heads": 1,
+        "head_dim": 32,
+        "num_experts": 16,
+        "num_experts_per_tok": 4,
+        "norm_topk_prob": True,
+        "moe_intermediate_size": 32,
+        "mlp_only_layers": [1],
+        "tie_word_embeddings": True,
+        "rope_theta": 1_000_000.0,
+    },
+    "olmoe": {
+        **_COMMON,
+        "architectures": ["OlmoeForCausalLM"],
+        "model_type": "olmoe",
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "num_experts": 8,
+        "num_experts_per_tok": 3,
+        "norm_topk_prob": False,
+    },
+}
+FAMILY_CONFIGS = DENSE_CONFIGS | EXPERT_CONFIGS
+
 # Shapes that transformers was not asked for: sizes of heads and groups, inputs that fill no whole block of 64, a
 # vocabulary that fills no block of 32.
 SHAPE_CONFIGS: dict[str, dict[str, Any]] = {
@@ -136,12 +188,22 @@ def family_tensors(config: dict[str, Any], seed: int) -> dict[str, np.ndarray]:
         bits = np.random.PCG64(1_000 * seed + number).random_raw(int(np.prod(shape))) >> np.uint64(40)
         noise = (bits.astype(np.float32) / np.float32(2**23) - 1).reshape(shape)
         if len(shape) == 2:
-            weight = noise * np.float32(3 * shape[1] ** -0.5)
+            # A router with scores far apart: rounding seldom changes which experts are chosen.
+            weight = noise * np.float32((9 if name.endswith("mlp.gate") else 3) * shape[1] ** -0.5)
         else:
             weight = noise / 2 if name.endswith(".bias") else 1 + noise / 4
         stem = "lm_head" if name == "lm_head" else f"model.{name}"
+        if config["model_type"] == "mixtral":
+            stem = _mixtral_name(stem)
         tensors[stem if stem.endswith(".bias") else f"{stem}.weight"] = weight
     return tensors
+
+
+def _mixtral_name(stem: str) -> str:
+    if ".experts." in stem:
+        for part, name in {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}.items():
+            stem = stem.replace(part, name)
+    return stem.replace(".mlp.", ".block_sparse_moe.")
 
 
 def weights_sha256(tensors: dict[str, np.ndarray]) -> str:

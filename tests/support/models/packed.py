@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from shared.model.folder import NATIVE, Architecture, ModelFolder
+from shared.model.folder import NATIVE, Architecture, Experts, ModelFolder
 from tests.support.models.reference import reference_logits
 from workers.graph.native_layout import Index, read_index, sections
-from workers.graph.sources.checkpoint import Blocks, Checkpoint, Weight
+from workers.graph.sources.checkpoint import ROUTER, SHARED, SHARED_GATE, Blocks, Checkpoint, Weight
 
 
 @dataclass(slots=True)
@@ -80,7 +80,7 @@ class _Rounded:
     """`Products` of rounded activations."""
 
     def multiply(self, name: str, value: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-        return rounded(value) @ matrix.T
+        return (value if name.endswith((ROUTER, SHARED_GATE)) else rounded(value)) @ matrix.T
 
 
 def packed_checkpoint(packed: PackedFile) -> Checkpoint:
@@ -90,7 +90,9 @@ def packed_checkpoint(packed: PackedFile) -> Checkpoint:
     found: dict[str, np.ndarray] = {"embed_tokens": dequantized(packed.blocks("embed")), "norm": packed.vector("norm")}
     if not a.tied_embedding:
         found["lm_head"] = dequantized(packed.blocks("head"))
-    for layer in (f"layers.{index}" for index in range(a.num_layers)):
+    for index in range(a.num_layers):
+        layer, experts = f"layers.{index}", a.experts_in(index)
+        mlp = "mlp" if experts is None else SHARED
         for suffix, read in (("", lambda name: dequantized(packed.blocks(name))), (".bias", packed.vector)):
             ending = suffix.replace(".", "_")
             if f"{layer}.qkv{ending}" in packed.index.places:
@@ -101,13 +103,32 @@ def packed_checkpoint(packed: PackedFile) -> Checkpoint:
             if f"{layer}.gate_up{ending}" in packed.index.places:
                 both = read(f"{layer}.gate_up{ending}")
                 is_up = np.arange(len(both)) // 16 % 2 == 1
-                found |= {f"{layer}.mlp.gate_proj{suffix}": both[~is_up], f"{layer}.mlp.up_proj{suffix}": both[is_up]}
-                found[f"{layer}.mlp.down_proj{suffix}"] = read(f"{layer}.down{ending}")
+                found |= {
+                    f"{layer}.{mlp}.gate_proj{suffix}": both[~is_up],
+                    f"{layer}.{mlp}.up_proj{suffix}": both[is_up],
+                    f"{layer}.{mlp}.down_proj{suffix}": read(f"{layer}.down{ending}"),
+                }
+        if experts is not None:
+            found |= _experts(packed, layer, experts)
         norms = {"input_layernorm": "input_norm", "post_attention_layernorm": "post_norm"}
         norms |= {f"self_attn.{part}_norm": f"{part}_norm" for part in "qk"} if a.query_key_norm else {}
         found |= {f"{layer}.{name}": packed.vector(f"{layer}.{section}") for name, section in norms.items()}
     weights = {name: Weight(values.shape, lambda values=values: values) for name, values in found.items()}
     return Checkpoint(architecture=a, weights=weights)
+
+
+def _experts(packed: PackedFile, layer: str, experts: Experts) -> dict[str, np.ndarray]:
+    found = {f"{layer}.{ROUTER}": packed.vector(f"{layer}.router").reshape(experts.count, -1)}
+    if experts.shared_width:
+        found[f"{layer}.{SHARED_GATE}"] = packed.vector(f"{layer}.shared_gate").reshape(1, -1)
+    both = np.split(dequantized(packed.blocks(f"{layer}.experts_gate_up")), experts.count)
+    down = np.split(dequantized(packed.blocks(f"{layer}.experts_down")), experts.count)
+    is_up = np.arange(2 * experts.width) // 16 % 2 == 1
+    for number in range(experts.count):
+        prefix = f"{layer}.mlp.experts.{number}"
+        found |= {f"{prefix}.gate_proj": both[number][~is_up], f"{prefix}.up_proj": both[number][is_up]}
+        found[f"{prefix}.down_proj"] = down[number]
+    return found
 
 
 def packed_logits(folder: ModelFolder, token_ids: Sequence[int]) -> np.ndarray:

@@ -3,7 +3,7 @@
 Weights are stored next to the graph: `model.onnx` refers to `model.onnx.data`, which ONNX Runtime maps into memory.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final
@@ -46,11 +46,16 @@ class GraphBuilder:
 
     def store(self, values: NDArray[Any]) -> Placement:
         """Append `values` to the data file, for `weight_at` to name."""
+        return self.store_each([values])
+
+    def store_each(self, parts: Iterable[NDArray[Any]]) -> Placement:
+        """Append arrays as one tensor, to be named by `weight_at`."""
         self.data.write(bytes(-self.data.tell() % _ALIGNMENT))
-        placement = Placement(self.data.tell(), values.nbytes)
-        # As bytes: numpy hands out no buffer of types that are not its own, such as bfloat16.
-        self.data.write(np.ascontiguousarray(values).view(np.uint8).data)
-        return placement
+        start = self.data.tell()
+        for values in parts:
+            # As bytes: numpy hands out no buffer of types that are not its own, such as bfloat16.
+            self.data.write(np.ascontiguousarray(values).view(np.uint8).data)
+        return Placement(start, self.data.tell() - start)
 
     def weight_at(self, name: str, placement: Placement, dtype: np.dtype[Any], shape: Sequence[int]) -> None:
         """Make initializer `name` of bytes that are already in the file, perhaps in another shape."""

@@ -5,6 +5,7 @@ The embedding and the output head have one row per token; both are called tables
 matrix ("tied"): its bytes are then stored once.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -17,6 +18,7 @@ from shared.model.folder import Precision
 from workers.graph.eight_bit.builder import GraphBuilder, Placement
 from workers.graph.eight_bit.quantize import BLOCK_SIZE, quantize
 from workers.graph.native import NativeFile
+from workers.graph.routing import Mixture, add_columns, add_one_hot
 from workers.graph.sources.checkpoint import Blocks, Float32Array
 
 _BITS: Final = 8
@@ -28,6 +30,10 @@ _INT8_ACTIVATIONS: Final = 4
 class Matrices(Protocol):
     def linear(self, name: str, matrix: Float32Array, bias: Float32Array | None, value: str) -> str:
         """Multiply `value` `[…, in]` by `matrix` and add `bias`; returns the result's name."""
+
+    def experts(self, name: str, mixture: Mixture, value: str, choice: tuple[str, str]) -> str:
+        """Return the weighted sum of each row's experts in the shape of `value`. `choice` are the experts' numbers and
+        weights `[rows, chosen]`."""
 
     def store_table(self, name: str, table: Float32Array, *, projects: bool) -> None:
         """Store a table `[vocabulary, hidden]` for `look_up`, and for `project` where it `projects`."""
@@ -53,6 +59,7 @@ class PlainMatrices:
 
     graph: GraphBuilder
     dtype: np.dtype[Any] = field(default_factory=lambda: np.dtype(np.float32))
+    _widened: set[str] = field(default_factory=set, init=False)
 
     def linear(self, name: str, matrix: Float32Array, bias: Float32Array | None, value: str) -> str:
         self.graph.weight(f"{name}.weight", self._rounded(name, matrix.T))
@@ -64,6 +71,31 @@ class PlainMatrices:
             return product
         self.graph.weight(f"{name}.bias", self._rounded(name, bias))
         return self.graph.node("Add", [product, f"{name}.bias"], [f"{name}.biased"])
+
+    def experts(self, name: str, mixture: Mixture, value: str, choice: tuple[str, str]) -> str:
+        """Every expert computes every row: standard operators cannot choose."""
+        graph, node = self.graph, self.graph.node
+        count, width, hidden = mixture.experts.count, mixture.experts.width, mixture.router.shape[1]
+        shapes = {"gate_proj": (count, hidden, width), "up_proj": (count, hidden, width)}
+        for part, shape in (shapes | {"down_proj": (count, width, hidden)}).items():
+            stored = graph.store_each(
+                self._rounded(f"{name}.experts.{part}", matrix.T) for matrix in mixture.each(part)
+            )
+            graph.weight_at(f"{name}.experts.{part}.weight", stored, self.dtype, shape)
+        flat = graph.constant("rows_of_hidden", np.array([-1, hidden], np.int64))
+        rows = node("Reshape", [value, flat], [f"{name}.experts.rows"])
+        gate, up = (
+            node("MatMul", [rows, f"{name}.experts.{part}.weight"], [f"{name}.experts.{part}.out"]) for part in shapes
+        )
+        silu = node("Mul", [gate, node("Sigmoid", [gate], [f"{gate}.sigmoid"])], [f"{gate}.silu"])
+        gated = node("Mul", [silu, up], [f"{name}.experts.gated"])
+        down = node("MatMul", [gated, f"{name}.experts.down_proj.weight"], [f"{name}.experts.down_proj.out"])
+        column = add_columns(graph, *choice, mixture.experts)
+        weighted = node("Mul", [self.float32(down), column], [f"{name}.experts.weighted"])
+        first = graph.constant("first_axis", np.array([0], np.int64))
+        total = node("ReduceSum", [weighted, first], [f"{name}.experts.sum"], keepdims=0)
+        shape_of = node("Shape", [value], [f"{name}.experts.shape"])
+        return self.narrow(node("Reshape", [total, shape_of], [f"{name}.experts.out"]))
 
     def store_table(self, name: str, table: Float32Array, *, projects: bool) -> None:  # noqa: ARG002
         self.graph.weight(f"{name}.weight", self._rounded(name, table))
@@ -78,7 +110,10 @@ class PlainMatrices:
         """Return a value of the products' type in float32."""
         if self.dtype == np.float32:
             return value
-        return self.graph.node("Cast", [value], [f"{value}.float32"], to=TensorProto.FLOAT)
+        if value not in self._widened:
+            self._widened.add(value)
+            self.graph.node("Cast", [value], [f"{value}.float32"], to=TensorProto.FLOAT)
+        return f"{value}.float32"
 
     def narrow(self, value: str) -> str:
         """Return a value of float32 in the products' type."""
@@ -116,6 +151,64 @@ class Int8Matrices:
             self.graph.weight(f"{name}.bias", bias)
             biases = [f"{name}.bias"]
         return self._multiply(name, matrix.shape, value, f"{name}.out", biases)
+
+    def experts(self, name: str, mixture: Mixture, value: str, choice: tuple[str, str]) -> str:
+        """Only the chosen experts compute a row. The rows of gate and up alternate in the first matrix."""
+        experts, hidden = mixture.experts, mixture.router.shape[1]
+        prefix, scales = f"{name}.experts", (list[Float32Array](), list[Float32Array]())
+
+        def rounded(number: int, part: str) -> Blocks:
+            blocks = Blocks(*quantize(mixture.read(number, part)))
+            if self.native is not None:
+                self.native.matrix(f"{prefix}.{number}.{part}", blocks)
+            return blocks
+
+        def stored(at: int, *parts: str) -> Iterator[NDArray[np.uint8]]:
+            for number in range(experts.count):
+                blocks = Blocks.joined(_alternating, *(rounded(number, part) for part in parts))
+                scales[at].append(blocks.scales)
+                yield blocks.levels
+
+        operands = []
+        for at, parts in enumerate((("gate_proj", "up_proj"), ("down_proj",))):
+            placement, matrix = self.graph.store_each(stored(at, *parts)), f"{prefix}.{parts[-1]}"
+            shape = [(experts.count, 2 * experts.width, hidden), (experts.count, hidden, experts.width)][at]
+            self.graph.weight_at(f"{matrix}.levels", placement, np.dtype(np.uint8), shape)
+            self.graph.weight(f"{matrix}.scales", np.stack(scales[at]))
+            operands += [f"{matrix}.levels", f"{matrix}.scales", ""]
+        return self._mixed(prefix, operands, value, choice, mixture)
+
+    def _mixed(self, prefix: str, operands: list[str], value: str, choice: tuple[str, str], mixture: Mixture) -> str:
+        """Compute each choice as a row with one expert, and add a row's choices: the kernel would add several experts
+        in an order that depends on other rows."""
+        constant, node, experts = self.graph.constant, self.graph.node, mixture.experts
+        hidden, (numbers, shares) = mixture.router.shape[1], choice
+        flat = constant("flat", np.array([-1], np.int64))
+        one_hot = add_one_hot(self.graph, node("Reshape", [numbers, flat], [f"{numbers}.flat"]), experts)
+        single = node("Reshape", [value, constant("single", np.array([-1, 1, hidden], np.int64))], [f"{prefix}.single"])
+        repeats = constant("choices", np.array([1, experts.chosen, 1], np.int64))
+        repeated = node("Tile", [single, repeats], [f"{prefix}.repeated"])
+        rows = node("Reshape", [repeated, constant("rows", np.array([-1, hidden], np.int64))], [f"{prefix}.rows"])
+        found = self.graph.contrib_node(
+            "QMoE",
+            [rows, one_hot, *operands, *[""] * 6, one_hot],
+            [f"{prefix}.found"],
+            k=1,
+            expert_weight_bits=_BITS,
+            block_size=BLOCK_SIZE,
+            activation_type="swiglu",
+            swiglu_fusion=1,
+            activation_alpha=1.0,
+            activation_beta=0.0,
+        )
+        by_row = constant("by_row", np.array([-1, experts.chosen, hidden], np.int64))
+        apart = node("Reshape", [found, by_row], [f"{prefix}.apart"])
+        column = node("Unsqueeze", [shares, constant("last_axis", np.array([-1], np.int64))], [f"{shares}.column"])
+        weighted = node("Mul", [apart, column], [f"{prefix}.weighted"])
+        total = node(
+            "ReduceSum", [weighted, constant("rank_axis", np.array([1], np.int64))], [f"{prefix}.sum"], keepdims=0
+        )
+        return node("Reshape", [total, node("Shape", [value], [f"{prefix}.shape"])], [f"{prefix}.out"])
 
     def store_table(self, name: str, table: Float32Array, *, projects: bool) -> None:
         self.tables[name] = self._store(name, table, multiplies=projects), (table.shape[0], table.shape[1])
@@ -171,6 +264,11 @@ class Int8Matrices:
             block_size=BLOCK_SIZE,
             accuracy_level=_INT8_ACTIVATIONS,
         )
+
+
+def _alternating(*parts: NDArray[Any]) -> NDArray[Any]:
+    """Return rows of all parts, one of each in turns."""
+    return np.stack(parts, axis=1).reshape(-1, *parts[0].shape[1:])
 
 
 def matrices(

@@ -8,7 +8,7 @@ two layouts are not interchangeable.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,11 @@ from shared.model.folder import Architecture, impossible
 
 Float32Array = NDArray[np.float32]
 Shape = tuple[int, ...]
+
+# In a layer with experts, which are `mlp.experts.{number}`.
+ROUTER: Final = "mlp.gate"
+SHARED: Final = "mlp.shared_expert"
+SHARED_GATE: Final = "mlp.shared_expert_gate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,23 +103,39 @@ def expected_shapes(architecture: Architecture) -> dict[str, Shape]:
         "self_attn.v_proj": (key_value, a.hidden_size),
         "self_attn.o_proj": (a.hidden_size, query),
         "post_attention_layernorm": (a.hidden_size,),
-        "mlp.gate_proj": (a.intermediate_size, a.hidden_size),
-        "mlp.up_proj": (a.intermediate_size, a.hidden_size),
-        "mlp.down_proj": (a.hidden_size, a.intermediate_size),
     }
+    biases: dict[str, Shape] = {}
     if a.qkv_bias:
-        layer |= {"self_attn.q_proj.bias": (query,)}
-        layer |= {f"self_attn.{part}_proj.bias": (key_value,) for part in "kv"}
+        biases |= {"self_attn.q_proj.bias": (query,)}
+        biases |= {f"self_attn.{part}_proj.bias": (key_value,) for part in "kv"}
     if a.output_bias:
-        layer["self_attn.o_proj.bias"] = (a.hidden_size,)
+        biases["self_attn.o_proj.bias"] = (a.hidden_size,)
     if a.mlp_bias:
-        layer |= {f"mlp.{part}_proj.bias": (a.intermediate_size,) for part in ("gate", "up")}
-        layer["mlp.down_proj.bias"] = (a.hidden_size,)
+        biases |= {f"mlp.{part}_proj.bias": (a.intermediate_size,) for part in ("gate", "up")}
+        biases["mlp.down_proj.bias"] = (a.hidden_size,)
     if a.query_key_norm:
-        layer |= {f"self_attn.{part}_norm": (a.head_dim,) for part in "qk"}
+        biases |= {f"self_attn.{part}_norm": (size,) for part, size in zip("qk", a.norm_sizes, strict=True)}
     shapes: dict[str, Shape] = {"embed_tokens": (a.vocab_size, a.hidden_size), "norm": (a.hidden_size,)}
     if not a.tied_embedding:
         shapes["lm_head"] = (a.vocab_size, a.hidden_size)
     for index in range(a.num_layers):
-        shapes |= {f"layers.{index}.{name}": shape for name, shape in layer.items()}
+        parts = layer | _mlp_shapes(a, index) | biases
+        shapes |= {f"layers.{index}.{name}": shape for name, shape in parts.items()}
     return shapes
+
+
+def _mlp_shapes(a: Architecture, layer: int) -> dict[str, Shape]:
+    experts = a.experts_in(layer)
+    if experts is None:
+        return _gated("mlp", a.hidden_size, a.intermediate_size)
+    shapes: dict[str, Shape] = {ROUTER: (experts.count, a.hidden_size)}
+    for number in range(experts.count):
+        shapes |= _gated(f"mlp.experts.{number}", a.hidden_size, experts.width)
+    if experts.shared_width:
+        shapes |= _gated(SHARED, a.hidden_size, experts.shared_width) | {SHARED_GATE: (1, a.hidden_size)}
+    return shapes
+
+
+def _gated(prefix: str, hidden: int, width: int) -> dict[str, Shape]:
+    shapes: dict[str, Shape] = {f"{prefix}.{part}_proj": (width, hidden) for part in ("gate", "up")}
+    return shapes | {f"{prefix}.down_proj": (hidden, width)}

@@ -7,12 +7,16 @@ import msgspec
 from msgspec import Struct
 
 from shared.errors import ModelError
-from shared.model.folder import Architecture, LinearScaling, Llama3Scaling
+from shared.model.folder import Architecture, Experts, LinearScaling, Llama3Scaling
 
 _LLAMA: Final = "LlamaForCausalLM"
 _QWEN2: Final = "Qwen2ForCausalLM"
 _QWEN3: Final = "Qwen3ForCausalLM"
-FAMILIES: Final = (_LLAMA, _QWEN2, _QWEN3)
+_MIXTRAL: Final = "MixtralForCausalLM"
+_QWEN2_MOE: Final = "Qwen2MoeForCausalLM"
+_QWEN3_MOE: Final = "Qwen3MoeForCausalLM"
+_OLMOE: Final = "OlmoeForCausalLM"
+FAMILIES: Final = (_LLAMA, _QWEN2, _QWEN3, _MIXTRAL, _QWEN2_MOE, _QWEN3_MOE, _OLMOE)
 # What transformers takes where the configuration names none.
 _QWEN3_HEAD_DIM: Final = 128
 _ROPE_THETA: Final = 10_000.0
@@ -43,6 +47,17 @@ class ModelConfig(Struct, frozen=True, kw_only=True):
     quantization_config: dict[str, Any] | None = None
     tie_word_embeddings: bool = False
     eos_token_id: int | list[int] | None = None
+    qkv_bias: bool = True
+    sliding_window: int | None = None
+    clip_qkv: float | None = None
+    num_local_experts: int | None = None
+    num_experts: int | None = None
+    num_experts_per_tok: int | None = None
+    norm_topk_prob: bool = False
+    moe_intermediate_size: int | None = None
+    shared_expert_intermediate_size: int | None = None
+    decoder_sparse_step: int = 1
+    mlp_only_layers: list[int] | None = None
 
     @property
     def stop_token_ids(self) -> list[int]:
@@ -82,10 +97,45 @@ def architecture_of(config: ModelConfig) -> Architecture:
         rope_scaling=_rope_scaling(rope),
         norm_epsilon=config.rms_norm_eps,
         tied_embedding=config.tie_word_embeddings,
-        qkv_bias=family == _QWEN2 or config.attention_bias,
-        output_bias=family != _QWEN2 and config.attention_bias,
+        qkv_bias=family == _QWEN2 or (family == _QWEN2_MOE and config.qkv_bias) or config.attention_bias,
+        output_bias=family not in {_QWEN2, _QWEN2_MOE} and config.attention_bias,
         mlp_bias=family == _LLAMA and config.mlp_bias,
-        query_key_norm=family == _QWEN3,
+        query_key_norm=family in {_QWEN3, _QWEN3_MOE, _OLMOE},
+        joint_norm=family == _OLMOE,
+        experts=_experts(config),
+    )
+
+
+def _experts(config: ModelConfig) -> Experts | None:
+    family = config.architectures[0]
+    if family not in {_MIXTRAL, _QWEN2_MOE, _QWEN3_MOE, _OLMOE}:
+        return None
+    qwen = family in {_QWEN2_MOE, _QWEN3_MOE}
+    sizes = {
+        "num_local_experts" if family == _MIXTRAL else "num_experts": (config.num_local_experts or config.num_experts),
+        "num_experts_per_tok": config.num_experts_per_tok,
+        "moe_intermediate_size" if qwen else "intermediate_size": (
+            config.moe_intermediate_size if qwen else config.intermediate_size
+        ),
+        "decoder_sparse_step": config.decoder_sparse_step,
+    }
+    if family == _QWEN2_MOE:
+        sizes["shared_expert_intermediate_size"] = config.shared_expert_intermediate_size
+    for name, size in sizes.items():
+        if not size or size < 0:
+            raise _unsupported(name, size, "it is a number above 0")
+    count, chosen, width, step, *shared = (size or 0 for size in sizes.values())
+    if chosen > count:
+        raise _unsupported("num_experts_per_tok", chosen, f"there are {count} experts")
+    layers = range(config.num_hidden_layers) if qwen else ()
+    dense = [layer for layer in layers if layer in (config.mlp_only_layers or ()) or (layer + 1) % step]
+    return Experts(
+        count=count,
+        chosen=chosen,
+        width=width,
+        normalized=family == _MIXTRAL or config.norm_topk_prob,
+        shared_width=sum(shared),
+        dense_layers=tuple(dense),
     )
 
 
@@ -96,6 +146,10 @@ def _refuse_unsupported(config: ModelConfig) -> None:
         raise _unsupported("hidden_act", config.hidden_act, "only 'silu' is")
     if config.use_sliding_window:
         raise _unsupported("use_sliding_window", config.use_sliding_window, "use a model with full attention")
+    if config.architectures[0] == _MIXTRAL and config.sliding_window is not None:
+        raise _unsupported("sliding_window", config.sliding_window, "use a model with full attention")
+    if config.clip_qkv is not None:
+        raise _unsupported("clip_qkv", config.clip_qkv, "use a model without it")
     if set(config.layer_types or ()) - {"full_attention"}:
         raise _unsupported("layer_types", sorted(set(config.layer_types or ())), "only 'full_attention' is")
     if config.partial_rotary_factor not in {None, 1}:

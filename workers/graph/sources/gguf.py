@@ -67,6 +67,8 @@ class GgufSource:
         family = self.field("general.architecture", str)
         if family != "llama":
             raise ModelError(f"architecture {family!r} of {self.path.name} is not supported; {_INSTEAD}")
+        if experts := self.metadata.get("llama.expert_count"):
+            raise ModelError(f"llama.expert_count {experts} of {self.path.name} is not supported; {_INSTEAD}")
         num_heads = self.field("llama.attention.head_count", int)
         hidden_size = self.field("llama.embedding_length", int)
         head_dim = int(self.metadata.get("llama.attention.key_length", hidden_size // num_heads))

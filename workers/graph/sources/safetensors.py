@@ -26,6 +26,7 @@ _DTYPES: Final[Mapping[str, str]] = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 _LENGTH_BYTES: Final = 8
 _MAX_HEADER_BYTES: Final = 100_000_000  # the format's own limit
 _INDEX: Final = "model.safetensors.index.json"
+_MIXTRAL_PARTS: Final = {"w1": "gate_proj", "w3": "up_proj", "w2": "down_proj"}
 # Older checkpoints store the rotary frequencies, which the configuration decides.
 _COMPUTED: Final = "rotary_emb.inv_freq"
 
@@ -94,7 +95,9 @@ class SafetensorsSource:
 
 
 def _canonical(name: str) -> str:
-    return name.removeprefix("model.").removesuffix(".weight")
+    name = name.removeprefix("model.").removesuffix(".weight").replace(".block_sparse_moe.", ".mlp.")
+    stem, _, last = name.rpartition(".")
+    return f"{stem}.{_MIXTRAL_PARTS[last]}" if last in _MIXTRAL_PARTS and ".experts." in stem else name
 
 
 def tensors_of(path: Path) -> dict[str, Weight]:

@@ -23,6 +23,7 @@ from ops.model.prepare import default_source
 from ops.model.terminal import adapter_of
 from shared.errors import SettingsError
 from shared.model.chat_template import ChatTemplate
+from shared.model.folder import refuse_experts
 from shared.model.tokenizer import Tokenizer
 from workers.graph.sources.adapter import Adapter
 from workers.graph.sources.checkpoint import Checkpoint, Weight
@@ -134,6 +135,7 @@ def _open(options: PruneOptions) -> _Opened:
     path = options.source or default_source()
     source = open_source(path)
     checkpoint = source.checkpoint
+    refuse_experts(checkpoint.architecture, "optimize prune", "give a model with one MLP a layer")
     if (adapter := adapter_of(options.adapter, options.source)) is not None:
         checkpoint = Adapter.open(adapter, source_sha256=source_sha256(path)).merged(checkpoint)
     weights = {name: Weight(weight.shape, cache(weight.read)) for name, weight in checkpoint.weights.items()}

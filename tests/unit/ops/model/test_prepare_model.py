@@ -171,7 +171,7 @@ def cut(file: Path, keep: float) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda f: rewrite_config(f, architectures=["MixtralForCausalLM"]), r"architectures \['MixtralForCausalLM'\]"),
+        (lambda f: rewrite_config(f, architectures=["GptOssForCausalLM"]), r"architectures \['GptOssForCausalLM'\]"),
         (lambda f: rewrite_config(f, architectures=["Qwen3ForCausalLM"]), "lacks 4 tensors, first .*k_norm"),
         (lambda f: rewrite_config(f, head_dim=8), r"has shape \(64, 64\), the configuration says \(32, 64\)"),
         (lambda f: rewrite_config(f, hidden_size="big"), "describes no Llama or Qwen"),

@@ -90,8 +90,17 @@ def test_it_holds_the_numbers_of_the_graph_beside_it(tmp_path: Path, family: str
 
 
 def matrix_of(graph: dict[str, np.ndarray], name: str) -> np.ndarray:
-    scales = graph[f"{name}.scales"]
-    levels = graph.get(f"{name}.levels", graph.get(f"{name}.rows")).reshape(*scales.shape, 32)
+    """Return a matrix of the graph. Routers are not rounded; the experts' are one tensor, gate and up in turns."""
+    if f"{name}.weight" in graph:
+        return graph[f"{name}.weight"]
+    stem, is_expert, last = name.partition(".experts.")
+    number, _, part = last.partition(".")
+    stored = f"{stem}.experts.{part.replace('gate', 'up')}" if is_expert else name
+    scales = graph[f"{stored}.scales"]
+    levels = graph.get(f"{stored}.levels", graph.get(f"{stored}.rows")).reshape(*scales.shape, 32)
+    if is_expert:
+        rows = {"gate_proj": slice(0, None, 2), "up_proj": slice(1, None, 2), "down_proj": slice(None)}[part]
+        levels, scales = levels[int(number), rows], scales[int(number), rows]
     return dequantized(Blocks(levels, scales.astype(np.float16)))
 
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.errors import ModelError
+from shared.model.folder import Experts
 from tests.support.hostile.lying_files import one_line
 from tests.support.models.fixtures import TINY
 from workers.graph.native_layout import HEADER, MAGIC, PAGE, VERSION, read_index, section_names, sections, unpackable
@@ -27,8 +28,11 @@ def written(places: object = PLACES, *, form: object = "int8", magic: bytes = MA
 def test_sections_come_in_the_order_of_their_names() -> None:
     every = msgspec.structs.replace(TINY, tied_embedding=False, qkv_bias=True, output_bias=True, mlp_bias=True)
     every = msgspec.structs.replace(every, query_key_norm=True)
-    assert list(sections(every, "int8")) == list(section_names(every.num_layers))
-    for architecture in (TINY, every):
+    mixture = Experts(count=4, chosen=2, width=32, normalized=True, shared_width=32, dense_layers=(0,))
+    mixed = msgspec.structs.replace(every, experts=mixture)
+    named_here = {name.split(".")[-1] for name in (*sections(every, "int8"), *sections(mixed, "int8"))}
+    assert named_here == {name.split(".")[-1] for name in section_names(every.num_layers)}
+    for architecture in (TINY, every, mixed):
         named = sections(architecture, "q4")
         assert list(named) == [name for name in section_names(architecture.num_layers) if name in named]
 

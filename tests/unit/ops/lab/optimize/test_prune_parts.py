@@ -12,7 +12,7 @@ from ops.lab.optimize.prune.writing import write_folder
 from ops.model.numerics.forward import PlainProducts, hidden_states
 from ops.model.prepare import prepare_model
 from shared.model.folder import Architecture
-from tests.support.models.families import FAMILY_CONFIGS, family_tensors, write_family
+from tests.support.models.families import DENSE_CONFIGS, family_tensors, write_family
 from workers.engine.greedy import answer_greedily
 from workers.engine.onnx import OnnxEngine
 from workers.graph.sources.checkpoint import Checkpoint, Weight
@@ -58,9 +58,9 @@ def constant(values: np.ndarray) -> Weight:
     return Weight(values.shape, lambda: values)
 
 
-@pytest.fixture(params=FAMILY_CONFIGS)
+@pytest.fixture(params=DENSE_CONFIGS)
 def source(request: pytest.FixtureRequest, tmp_path: Path) -> ModelSource:
-    config = FAMILY_CONFIGS[request.param]
+    config = DENSE_CONFIGS[request.param]
     write_family(tmp_path / "whole", config, family_tensors(config, 1))
     return open_source(tmp_path / "whole")
 

@@ -20,6 +20,9 @@ def architecture(**changes: Any) -> Architecture:
     return architecture_of(msgspec.convert({**llama_config(TINY), **changes}, ModelConfig))
 
 
+MIXTRAL = {"architectures": ["MixtralForCausalLM"], "num_local_experts": 8, "num_experts_per_tok": 2}
+
+
 def test_what_a_configuration_leaves_out_is_as_in_transformers() -> None:
     plain = architecture(num_key_value_heads=None, head_dim=None, rope_theta=None)
     assert (plain.num_kv_heads, plain.head_dim, plain.rope_theta) == (4, 16, 10_000.0)
@@ -74,7 +77,11 @@ def test_llama3_scaling_keeps_fast_rotations_and_stretches_slow_ones() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"architectures": ["Qwen3MoeForCausalLM"]}, r"architectures \['Qwen3MoeForCausalLM'\]"),
+        ({"architectures": ["GptOssForCausalLM"]}, r"architectures \['GptOssForCausalLM'\]"),
+        ({"clip_qkv": 8.0}, "clip_qkv 8.0"),
+        (MIXTRAL | {"num_local_experts": None}, "num_local_experts None"),
+        (MIXTRAL | {"num_experts_per_tok": 9}, "num_experts_per_tok 9"),
+        (MIXTRAL | {"sliding_window": 4096}, "sliding_window 4096"),
         ({"architectures": []}, r"architectures \[\]"),
         ({"hidden_act": "gelu"}, "hidden_act 'gelu'"),
         ({"use_sliding_window": True}, "use_sliding_window True"),
