@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from hypothesis import strategies as st
 
-from shared.model.folder import Architecture
+from shared.model.folder import Architecture, Experts
 from workers.engine.native.library import Library, NativeConfig
 from workers.graph.native_layout import LAST_SECTIONS, SUPERBLOCK_BYTES, Form, Section, padded, section_names, sections
 from workers.graph.rotary import rotary_tables
@@ -65,6 +65,21 @@ def architectures(draw: st.DrawFn) -> Architecture:
         output_bias=draw(has),
         mlp_bias=draw(has),
         query_key_norm=draw(has),
+        joint_norm=draw(has),
+        experts=draw(st.none() | mixtures()),
+    )
+
+
+@st.composite
+def mixtures(draw: st.DrawFn) -> Experts:
+    count = draw(st.integers(1, 5))
+    return Experts(
+        count=count,
+        chosen=draw(st.integers(1, count)),
+        width=32 * draw(st.integers(1, 3)),
+        normalized=draw(st.booleans()),
+        shared_width=32 * draw(st.integers(0, 3)),
+        dense_layers=draw(st.sampled_from(((), (0,)))),
     )
 
 

@@ -24,6 +24,8 @@ class NativeConfig(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_int32) for name in ("layers", "heads", "kv_heads", "head_dim", "hidden", "intermediate")),
         *((name, ctypes.c_int32) for name in ("vocabulary", "slots", "capacity", "max_step_tokens", "threads", "q4")),
+        *((name, ctypes.c_int32) for name in ("joint_norm", "experts", "chosen", "expert_width", "shared_width")),
+        ("normalized", ctypes.c_int32),
         ("epsilon", ctypes.c_float),
     )
 
@@ -32,8 +34,14 @@ class NativeConfig(ctypes.Structure):
         cls, architecture: Architecture, *, slots: int, capacity: int, max_step_tokens: int, threads: int, q4: bool
     ) -> Self:
         """Return an engine's sizes: `capacity` tokens in each slot, `max_step_tokens` rows in a step."""
-        a = architecture
+        a, experts = architecture, architecture.experts
+        mixture = {} if experts is None else {"experts": experts.count, "chosen": experts.chosen}
+        if experts is not None:
+            mixture |= {"expert_width": experts.width, "shared_width": experts.shared_width}
         return cls(
+            **mixture,
+            normalized=experts is not None and experts.normalized,
+            joint_norm=a.joint_norm,
             layers=a.num_layers,
             heads=a.num_heads,
             kv_heads=a.num_kv_heads,

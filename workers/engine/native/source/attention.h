@@ -29,13 +29,22 @@ INLINE void rotate(const struct native *n, const float *restrict x, int position
 /* RMS norm of a head, where the family has one (`weights` is not NULL). */
 INLINE const float *norm_head(const struct native *n, const float *x, const float *weights, float *y)
 {
-    if (!weights) return x;
+    if (!weights || n->config.joint_norm) return x;
     const int size = n->config.head_dim;
     vf squares = vf_set(0.0f);
     for (int i = 0; i < size; i += LANES) squares = vf_fma(vf_load(x + i), vf_load(x + i), squares);
     const vf factor = vf_set(1.0f / sqrtf(vf_sum(squares) / size + n->config.epsilon));
     for (int i = 0; i < size; i += LANES) vf_store(y + i, vf_mul(vf_mul(vf_load(x + i), factor), vf_load(weights + i)));
     return y;
+}
+
+/* RMS norm of all heads of a row's query or key together, in place. */
+static void norm_together(const struct native *n, float *x, int size, const float *weights)
+{
+    vf squares = vf_set(0.0f);
+    for (int i = 0; i < size; i += LANES) squares = vf_fma(vf_load(x + i), vf_load(x + i), squares);
+    const vf factor = vf_set(1.0f / sqrtf(vf_sum(squares) / size + n->config.epsilon));
+    for (int i = 0; i < size; i += LANES) vf_store(x + i, vf_mul(vf_mul(vf_load(x + i), factor), vf_load(weights + i)));
 }
 
 /* Put the key and the value of step row `row` into the KV. */

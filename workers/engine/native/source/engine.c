@@ -17,7 +17,7 @@ enum {
     PAUSES_AT_BARRIER = 5000,  /* some 0.2 ms; then the core is offered to others, a partner may wait for it */
     PAUSES_BETWEEN_STEPS = 20000, /* then a thread sleeps */
     SECTIONS_BEFORE = 7, /* of native_open, before the layers' */
-    SECTIONS_A_LAYER = 12,
+    SECTIONS_A_LAYER = 16,
 };
 
 /* --- kernels */
@@ -191,6 +191,27 @@ static int reserve_activations(struct native *n, struct activations *a, int rows
 
 static int padded(int size, int multiple) { return (size + multiple - 1) / multiple * multiple; }
 
+static int reserve_experts(struct native *n)
+{
+    const struct native_config *c = &n->config;
+    const size_t rows = c->max_step_tokens, choices = rows * c->chosen;
+    n->chosen = reserve(n, choices * sizeof *n->chosen);
+    n->shares = reserve(n, (choices + rows) * sizeof *n->shares);
+    n->expert_out = reserve(n, (choices + rows) * c->hidden * sizeof *n->expert_out);
+    int whole = n->chosen && n->shares && n->expert_out;
+    whole = whole && reserve_activations(n, &n->expert_gated, choices, padded(c->expert_width, SUPER));
+    whole = whole && reserve_activations(n, &n->shared_gated, rows, padded(c->shared_width, SUPER));
+    for (int i = 0; whole && i < c->threads; i++) {
+        struct choices *own = &n->own_choices[i];
+        own->starts = reserve(n, (c->experts + 1) * sizeof *own->starts);
+        own->rows = reserve(n, choices * sizeof *own->rows), own->places = reserve(n, choices * sizeof *own->places);
+        n->own_row[i] = reserve(n, c->hidden * sizeof(float));
+        whole = own->starts && own->rows && own->places && n->own_row[i];
+        whole = whole && reserve_activations(n, &n->own_routed[i], rows, padded(c->hidden, SUPER));
+    }
+    return whole;
+}
+
 static int reserve_all(struct native *n)
 {
     const struct native_config *c = &n->config;
@@ -210,6 +231,7 @@ static int reserve_all(struct native *n)
     whole = whole && reserve_activations(n, &n->wanted_normed, rows, hidden);
     whole = whole && reserve_activations(n, &n->attention, rows, padded(heads, SUPER));
     whole = whole && reserve_activations(n, &n->gated, rows, padded(c->intermediate, SUPER));
+    whole = whole && (!c->experts || reserve_experts(n));
     for (int i = 0; whole && i < c->threads; i++) {
         n->scratch[i] = reserve(n, scratch * sizeof(float));
         n->best_values[i] = reserve(n, rows * sizeof(float)), n->best_ids[i] = reserve(n, rows * sizeof(int32_t));
@@ -225,7 +247,10 @@ static int fits(const struct native_config *c)
     return c->layers > 0 && c->heads > 0 && c->kv_heads > 0 && c->heads % c->kv_heads == 0 && c->head_dim > 0 &&
            c->head_dim % 16 == 0 && c->head_dim <= 256 && c->hidden > 0 && c->hidden % BLOCK == 0 && c->intermediate > 0 &&
            c->intermediate % BLOCK == 0 && c->heads * c->head_dim % BLOCK == 0 && c->vocabulary > 0 && c->slots > 0 &&
-           c->capacity > 0 && c->capacity % 32 == 0 && c->max_step_tokens > 0 && c->threads > 0 && c->threads <= MAX_THREADS;
+           c->capacity > 0 && c->capacity % 32 == 0 && c->max_step_tokens > 0 && c->threads > 0 && c->threads <= MAX_THREADS &&
+           (!c->experts || (c->experts > 0 && c->experts <= MAX_EXPERTS && c->chosen > 0 && c->chosen <= c->experts &&
+                            c->expert_width > 0 && c->expert_width % BLOCK == 0 && c->shared_width >= 0 &&
+                            c->shared_width % BLOCK == 0));
 }
 
 static struct matrix matrix_of(const void *panels, const void *bias, int n, int k, int super_bytes)
@@ -244,12 +269,16 @@ static void set_sections(struct native *n, const void *const *s)
     n->vocabulary_stride = n->head.n;
     s += SECTIONS_BEFORE;
     for (int i = 0; i < c->layers; i++, s += SECTIONS_A_LAYER) {
+        const int width = s[12] ? c->shared_width : c->intermediate;
         n->layers[i] = (struct layer){
             .input_norm = s[0], .q_norm = s[3], .k_norm = s[4], .post_norm = s[7],
             .qkv = matrix_of(s[1], s[2], heads + both, c->hidden, form),
             .o = matrix_of(s[5], s[6], c->hidden, heads, form),
-            .gate_up = matrix_of(s[8], s[9], 2 * c->intermediate, c->hidden, form),
-            .down = matrix_of(s[10], s[11], c->hidden, c->intermediate, form),
+            .gate_up = matrix_of(s[8], s[9], 2 * width, c->hidden, form),
+            .down = matrix_of(s[10], s[11], c->hidden, width, form),
+            .router = s[12], .shared_gate = s[13],
+            .experts_gate_up = matrix_of(s[14], NULL, 2 * c->experts * c->expert_width, c->hidden, form),
+            .experts_down = matrix_of(s[15], NULL, c->experts * c->hidden, c->expert_width, form),
         };
     }
 }
@@ -265,7 +294,7 @@ struct native *native_open(const struct native_config *config, const void *const
     if (!n) return NULL;
     memset(n, 0, sizeof *n);
     n->config = *config, n->kernel = found;
-    n->mappings = calloc(32 + 8 * MAX_THREADS, sizeof *n->mappings);
+    n->mappings = calloc(64 + 16 * MAX_THREADS, sizeof *n->mappings);
     int error = n->mappings && reserve_all(n) ? 0 : ENOMEM;
     if (!error) {
         set_sections(n, sections);

@@ -26,6 +26,7 @@ enum {
     KEY_TOKENS = 16,    /* keys lie [capacity / 16][head_dim / 2][16 tokens][2] */
     VALUE_TOKENS = 2,   /* values lie [capacity / 2][head_dim][2 tokens] */
     MAX_THREADS = 64,
+    MAX_EXPERTS = 1024,
     MAX_QUERIES = 6,    /* most rows of a tile of scores */
     ATTENDED_ROWS = 12, /* query rows that read a head's keys together, where a head has no more */
     LINE = 64,
@@ -44,6 +45,9 @@ struct matrix {
 struct layer {
     const float *input_norm, *post_norm, *q_norm, *k_norm; /* the last two may be NULL */
     struct matrix qkv, o, gate_up, down;
+    /* With experts, else NULL: then `gate_up` and `down` are of the expert that every row passes, if there is one. */
+    const float *router, *shared_gate; /* [experts][hidden]; [hidden] */
+    struct matrix experts_gate_up, experts_down; /* of all experts, one after the other */
 };
 
 /* Rows rounded to 8 bits: levels [rows][k], and of each block [rows][k / 32] its scale, the sum of its values, and what a
@@ -56,6 +60,11 @@ struct activations {
     int k;
 };
 
+/* The rows' choices in the order of their experts: where each expert's begin, each one's row, and where each one is. */
+struct choices {
+    int32_t *starts, *rows, *places;
+};
+
 /* Consecutive tokens of one slot, which attend together. */
 struct group {
     int first, count, slot, position;
@@ -64,6 +73,8 @@ struct group {
 struct native_config {
     int32_t layers, heads, kv_heads, head_dim, hidden, intermediate, vocabulary;
     int32_t slots, capacity, max_step_tokens, threads, q4;
+    int32_t joint_norm; /* the norms of query and key are over all heads of a row */
+    int32_t experts, chosen, expert_width, shared_width, normalized; /* 0 where there are none */
     float epsilon;
 };
 
@@ -90,7 +101,10 @@ struct native {
 
     /* Room for the largest step. */
     float *hidden, *qkv, *attended;
-    struct activations normed, attention, gated, wanted_normed, own_normed[MAX_THREADS];
+    struct activations normed, attention, gated, wanted_normed, own_normed[MAX_THREADS], expert_gated, shared_gated, own_routed[MAX_THREADS];
+    float *expert_out, *shares, *own_row[MAX_THREADS]; /* of each choice [hidden]; [rows][chosen + 1]; [hidden] */
+    int32_t *chosen;                                   /* [rows][chosen] */
+    struct choices own_choices[MAX_THREADS];
     float *scratch[MAX_THREADS]; /* attention's scores; a unit's gates */
     struct group *groups;
     struct counter *tickets; /* one a layer: the next part of its attention */

@@ -9,6 +9,11 @@
 
 #include "attention.h"
 
+static void gate(struct native *n, int me, const struct matrix *m, const struct activations *normed, int rows,
+                 const struct activations *out);
+
+#include "experts.h"
+
 /* Write the embedding of row `row`. */
 static void embed(const struct native *n, int row)
 {
@@ -28,9 +33,9 @@ static void embed(const struct native *n, int row)
     }
 }
 
-/* RMS norm of a row of `hidden`, plus `away`, rounded. */
+/* RMS norm of a row of `hidden`, plus `away`, rounded; and as it is in `kept`, unless that is NULL. */
 static void norm_row(const struct native *n, int row, const float *weights, const float *away, const struct activations *a,
-                     int target)
+                     int target, float *kept)
 {
     const int size = n->config.hidden;
     const float *x = n->hidden + (size_t)row * size;
@@ -46,6 +51,7 @@ static void norm_row(const struct native *n, int row, const float *weights, cons
             vf_store(y + i, value);
         }
         round_block(y, a, target, block);
+        if (kept) memcpy(kept + block * BLOCK, y, sizeof y);
     }
 }
 
@@ -53,17 +59,35 @@ static void norm_row(const struct native *n, int row, const float *weights, cons
 static const struct activations *norm(struct native *n, int me, const float *weights)
 {
     if (n->tokens <= 2) {
-        for (int row = 0; row < n->tokens; row++) norm_row(n, row, weights, NULL, &n->own_normed[me], row);
+        for (int row = 0; row < n->tokens; row++) norm_row(n, row, weights, NULL, &n->own_normed[me], row, NULL);
         return &n->own_normed[me];
     }
-    for (int row = me; row < n->tokens; row += n->config.threads) norm_row(n, row, weights, NULL, &n->normed, row);
+    for (int row = me; row < n->tokens; row += n->config.threads) norm_row(n, row, weights, NULL, &n->normed, row, NULL);
     native_barrier(n);
     return &n->normed;
+}
+
+static void norm_and_route(struct native *n, int me, const struct layer *l)
+{
+    for (int row = me; row < n->tokens; row += n->config.threads) {
+        norm_row(n, row, l->post_norm, NULL, &n->normed, row, n->own_row[me]);
+        route(n, l, row, n->own_row[me]);
+    }
+    native_barrier(n);
 }
 
 static void attention(struct native *n, int me, int layer)
 {
     const struct native_config *c = &n->config;
+    const struct layer *l = &n->layers[layer];
+    if (c->joint_norm && l->q_norm) {
+        for (int row = me; row < n->tokens; row += c->threads) {
+            float *query = n->qkv + (size_t)row * l->qkv.n, *key = query + c->heads * c->head_dim;
+            norm_together(n, query, c->heads * c->head_dim, l->q_norm);
+            norm_together(n, key, c->kv_heads * c->head_dim, l->k_norm);
+        }
+        native_barrier(n);
+    }
     if (!n->apart) {
         for (int row = me; row < n->tokens; row += c->threads)
             for (int head = 0; head < c->kv_heads; head++) append(n, layer, row, head);
@@ -83,16 +107,17 @@ static void attention(struct native *n, int me, int layer)
     native_barrier(n);
 }
 
-/* silu(gate) * up of one's part, rounded: two units hold 32 columns of each. */
-static void gate(struct native *n, int me, const struct matrix *m, const struct activations *normed)
+/* silu(gate) * up of one's part, rounded into `out`: two units hold 32 columns of each. */
+static void gate(struct native *n, int me, const struct matrix *m, const struct activations *normed, int rows,
+                 const struct activations *out)
 {
     int from, to;
     own_units(n, m->n / UNIT / 2, me, &from, &to);
     float *both = n->scratch[me];
     for (int block = from; block < to; block++) {
-        multiply_unit(m, 2 * block, normed, n->tokens, both, 2 * UNIT, 0);
-        multiply_unit(m, 2 * block + 1, normed, n->tokens, both + UNIT, 2 * UNIT, 0);
-        for (int row = 0; row < n->tokens; row++) {
+        multiply_unit(m, 2 * block, normed, rows, both, 2 * UNIT, 0);
+        multiply_unit(m, 2 * block + 1, normed, rows, both + UNIT, 2 * UNIT, 0);
+        for (int row = 0; row < rows; row++) {
             float *x = both + (size_t)row * 2 * UNIT, y[BLOCK];
             if (m->bias)
                 for (int i = 0; i < 2 * UNIT; i++) x[i] += m->bias[block * 2 * UNIT + i];
@@ -102,7 +127,7 @@ static void gate(struct native *n, int me, const struct matrix *m, const struct 
                 const vf e = vf_exp(vf_sub(vf_set(0.0f), vf_max(g, vf_set(-88.0f))));
                 vf_store(y + i, vf_mul(vf_div(g, vf_add(vf_set(1.0f), e)), u));
             }
-            round_block(y, &n->gated, row, block);
+            round_block(y, out, row, block);
         }
     }
 }
@@ -112,7 +137,7 @@ static void project(struct native *n, int me)
 {
     const int stride = n->vocabulary_stride;
     for (int r = me; r < n->wanted_count; r += n->config.threads)
-        norm_row(n, n->wanted[r], n->norm, n->away, &n->wanted_normed, r);
+        norm_row(n, n->wanted[r], n->norm, n->away, &n->wanted_normed, r, NULL);
     native_barrier(n);
     multiply(n, me, &n->head, &n->wanted_normed, n->wanted_count, n->logits, stride, 0);
     int from, to;
@@ -150,16 +175,20 @@ static void step(struct native *n, int me)
         attention(n, me, i);
         MARK(ATTENTION);
         multiply(n, me, &layer->o, &n->attention, n->tokens, n->hidden, c->hidden, 1);
-        fetch_first_units(n, &layer->gate_up, me, 2);
+        if (layer->gate_up.panels) fetch_first_units(n, &layer->gate_up, me, 2);
         native_barrier(n);
         MARK(OUT);
-        normed = norm(n, me, layer->post_norm);
+        if (layer->router) norm_and_route(n, me, layer), normed = &n->normed;
+        else normed = norm(n, me, layer->post_norm);
         MARK(NORM);
-        gate(n, me, &layer->gate_up, normed);
-        fetch_first_units(n, &layer->down, me, 1);
+        const struct activations *gated = layer->router ? &n->shared_gated : &n->gated;
+        if (layer->router) gate_experts(n, me, layer);
+        if (layer->gate_up.panels) gate(n, me, &layer->gate_up, normed, n->tokens, gated);
+        if (layer->down.panels) fetch_first_units(n, &layer->down, me, 1);
         native_barrier(n);
         MARK(GATE_UP);
-        multiply(n, me, &layer->down, &n->gated, n->tokens, n->hidden, c->hidden, 1);
+        if (layer->router) add_experts(n, me, layer);
+        else multiply(n, me, &layer->down, gated, n->tokens, n->hidden, c->hidden, 1);
         if (i + 1 < c->layers) fetch_first_units(n, &layer[1].qkv, me, 1);
         native_barrier(n);
         MARK(DOWN);
