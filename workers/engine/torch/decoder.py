@@ -1,4 +1,4 @@
-"""The decoder of `workers/graph/decoder.py` in torch: Llama 1 to 3.x, Qwen2, Qwen2.5, Qwen3.
+"""The decoder of `workers/graph/decoder.py` in torch.
 
 Products, KV and attention use the weights' own type; residual stream, norms, rotations and logits are float32, as in
 the graph for TensorRT. KV is one array `[layers, 2, slots, kv heads, capacity, head dim]`.
@@ -12,8 +12,15 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - as everyone calls it
 from torch.nn.attention.bias import causal_lower_right
 
-from shared.model.folder import Architecture
-from workers.engine.torch.weights import AnyLinear, DecoderWeights, LayerWeights, RoundedLinear
+from shared.model.folder import Architecture, Experts
+from workers.engine.torch.weights import (
+    AnyLinear,
+    DecoderWeights,
+    LayerWeights,
+    MixtureWeights,
+    Mlp,
+    RoundedLinear,
+)
 from workers.graph.rotary import rotary_tables
 
 # Takes one layer's query, key and value heads `[B, T, heads, head dim]`, returns the attended values `[B, T, heads *
@@ -123,10 +130,19 @@ class TorchDecoder:
                 hidden, attended = _at(hidden, last), _at(attended, last)
             hidden = hidden + _product(attended, layer.output)
             normed = _rms_norm(hidden, layer.mlp_norm, epsilon).to(dtype)
-            gate, up = _product(normed, layer.gate_up).chunk(2, -1)
-            hidden = hidden + _product(F.silu(gate) * up, layer.down)
+            hidden = hidden + self._mlp(index, layer, normed)
         normed = _rms_norm(hidden[:, 0], weights.norm, epsilon).to(dtype)
         return _product(normed, weights.head).float()
+
+    def _mlp(self, index: int, layer: LayerWeights, normed: Tensor) -> Tensor:
+        mixture, experts = layer.mlp, self.architecture.experts_in(index)
+        if isinstance(mixture, Mlp):
+            return _gated(normed, mixture)
+        assert experts is not None
+        found = _mixed(normed.flatten(0, -2), mixture, experts).view(normed.shape)
+        if mixture.shared is None or mixture.shared_gate is None:
+            return found
+        return found + F.linear(normed.float(), mixture.shared_gate).sigmoid() * _gated(normed, mixture.shared)
 
     def _heads(
         self, layer: LayerWeights, normed: Tensor, cosines: Tensor, sines: Tensor
@@ -138,12 +154,35 @@ class TorchDecoder:
         counts = [a.num_heads, a.num_kv_heads]
         turned, value = torch.split(packed, [sum(counts), a.num_kv_heads], 2)
         if layer.query_norm is not None and layer.key_norm is not None:
-            query, key = torch.split(turned.float(), counts, 2)
-            query = _rms_norm(query, layer.query_norm, a.norm_epsilon)
-            turned = torch.cat((query, _rms_norm(key, layer.key_norm, a.norm_epsilon)), 2)
+            parts = zip(torch.split(turned.float(), counts, 2), (layer.query_norm, layer.key_norm), strict=True)
+            turned = torch.cat([_normed_heads(part, scale, a.norm_epsilon) for part, scale in parts], 2)
         swapped = turned.roll(a.head_dim // 2, -1)
         query, key = torch.split(torch.addcmul(turned * cosines, swapped, sines).to(value.dtype), counts, 2)
         return query, key, value
+
+
+def _gated(value: Tensor, mlp: Mlp) -> Tensor:
+    gate, up = _product(value, mlp.gate_up).chunk(2, -1)
+    return _product(F.silu(gate) * up, mlp.down)
+
+
+def _mixed(rows: Tensor, mixture: MixtureWeights, experts: Experts) -> Tensor:
+    """Return the weighted sum of the experts that each row of `[rows, hidden]` chooses, in float32.
+
+    Every expert computes every row: a recorded step has fixed shapes. Of equal scores the lower number is chosen.
+    """
+    scores = F.linear(rows.float(), mixture.router)
+    highest, numbers = (found[:, : experts.chosen] for found in scores.sort(dim=1, descending=True, stable=True))
+    over = highest if experts.normalized else scores
+    shares = (highest - over.logsumexp(1, keepdim=True)).exp()
+    weights = torch.zeros_like(scores).scatter(1, numbers, shares)
+    found = (F.silu(rows @ mixture.gate) * (rows @ mixture.up)) @ mixture.down
+    return (found.float() * weights.t().unsqueeze(-1)).sum(0)
+
+
+def _normed_heads(heads: Tensor, scale: Tensor, epsilon: float) -> Tensor:
+    """Norm `[…, heads, head dim]` by the size of `scale`: each head, or all together."""
+    return _rms_norm(heads.reshape(*heads.shape[:-2], -1, len(scale)), scale, epsilon).reshape(heads.shape)
 
 
 def _product(value: Tensor, linear: AnyLinear) -> Tensor:

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from shared.errors import ModelError
-from shared.model.folder import GRAPH, GRAPH_DATA, REMEDY, Architecture, ModelFolder
+from shared.model.folder import GRAPH, GRAPH_DATA, REMEDY, Architecture, Experts, ModelFolder
+from workers.graph.sources.checkpoint import ROUTER, SHARED, SHARED_GATE
 
 # the type of products, KV and attention, except 8-bit products
 DTYPES: Final[dict[str, torch.dtype]] = {
@@ -64,9 +65,30 @@ class RoundedLinear:
 AnyLinear = Linear | RoundedLinear
 
 
+@dataclass(frozen=True, slots=True)
+class Mlp:
+    """An MLP's matrices; gate and up are one."""
+
+    gate_up: AnyLinear
+    down: AnyLinear
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MixtureWeights:
+    """A layer's experts: `router` float32 `[experts, hidden]`; of all `gate` and `up` `[experts, hidden, width]` and
+    `down` `[experts, width, hidden]`; the expert that every token passes, and its gate, float32 `[1, hidden]`."""
+
+    router: Tensor
+    gate: Tensor
+    up: Tensor
+    down: Tensor
+    shared: Mlp | None
+    shared_gate: Tensor | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerWeights:
-    """The weights of one layer; query, key and value are one matrix, and so are gate and up. Norms are float32."""
+    """The weights of one layer; query, key and value are one matrix. Norms are float32."""
 
     input_norm: Tensor
     qkv: AnyLinear
@@ -74,8 +96,7 @@ class LayerWeights:
     key_norm: Tensor | None
     output: AnyLinear
     mlp_norm: Tensor
-    gate_up: AnyLinear
-    down: AnyLinear
+    mlp: Mlp | MixtureWeights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,28 +144,45 @@ class _WeightsReader:
         embedding = self._table("embed_tokens", a)
         return DecoderWeights(
             embedding=embedding,
-            layers=tuple(self._layer(f"layers.{index}", a) for index in range(a.num_layers)),
+            layers=tuple(self._layer(index, a) for index in range(a.num_layers)),
             norm=self._norm("norm", a.hidden_size),
             head=Linear(embedding if a.tied_embedding else self._table("lm_head", a), None),
         )
 
-    def _layer(self, prefix: str, a: Architecture) -> LayerWeights:
-        attention, mlp = f"{prefix}.self_attn", f"{prefix}.mlp"
+    def _layer(self, index: int, a: Architecture) -> LayerWeights:
+        prefix, experts = f"layers.{index}", a.experts_in(index)
+        attention = f"{prefix}.self_attn"
         query, key_value = a.num_heads * a.head_dim, a.num_kv_heads * a.head_dim
-        gate, up = (
-            self._linear(f"{mlp}.{part}_proj", a.hidden_size, a.intermediate_size, biased=a.mlp_bias)
-            for part in ("gate", "up")
-        )
         return LayerWeights(
             input_norm=self._norm(f"{prefix}.input_layernorm", a.hidden_size),
             qkv=self._linear(f"{attention}.qkv", a.hidden_size, query + 2 * key_value, biased=a.qkv_bias),
-            query_norm=self._head_norm(f"{attention}.q", a),
-            key_norm=self._head_norm(f"{attention}.k", a),
+            query_norm=self._head_norm(f"{attention}.q", a.norm_sizes[0], a),
+            key_norm=self._head_norm(f"{attention}.k", a.norm_sizes[1], a),
             output=self._linear(f"{attention}.o_proj", query, a.hidden_size, biased=a.output_bias),
             mlp_norm=self._norm(f"{prefix}.post_attention_layernorm", a.hidden_size),
-            gate_up=_stacked(gate, up, self.dtype),
-            down=self._linear(f"{mlp}.down_proj", a.intermediate_size, a.hidden_size, biased=a.mlp_bias),
+            mlp=(
+                self._mlp(f"{prefix}.mlp", a.hidden_size, a.intermediate_size, biased=a.mlp_bias)
+                if experts is None
+                else self._mixture(prefix, a.hidden_size, experts)
+            ),
         )
+
+    def _mlp(self, prefix: str, hidden: int, width: int, *, biased: bool) -> Mlp:
+        gate, up = (self._linear(f"{prefix}.{part}_proj", hidden, width, biased=biased) for part in ("gate", "up"))
+        return Mlp(_stacked(gate, up, self.dtype), self._linear(f"{prefix}.down_proj", width, hidden, biased=biased))
+
+    def _mixture(self, layer: str, hidden: int, experts: Experts) -> MixtureWeights:
+        count, width = experts.count, experts.width
+        gate, up, down = (
+            self._read(f"{layer}.mlp.experts.{part}_proj.weight", (count, *shape)).to(self.dtype)
+            for part, shape in (("gate", (hidden, width)), ("up", (hidden, width)), ("down", (width, hidden)))
+        )
+        shared = shared_gate = None
+        if experts.shared_width:
+            shared = self._mlp(f"{layer}.{SHARED}", hidden, experts.shared_width, biased=False)
+            shared_gate = self._read(f"{layer}.{SHARED_GATE}.weight", (1, hidden)).float()
+        router = self._read(f"{layer}.{ROUTER}.weight", (count, hidden)).float()
+        return MixtureWeights(router=router, gate=gate, up=up, down=down, shared=shared, shared_gate=shared_gate)
 
     def _table(self, name: str, a: Architecture) -> Tensor:
         return self._read(f"{name}.weight", (a.vocab_size, a.hidden_size)).to(self.dtype)
@@ -165,12 +203,12 @@ class _WeightsReader:
         step = self.tensors.get(self.multiplied.get(f"{name}.out", "").removesuffix(".in") + ".step")
         return None if step is None else float(onnx.numpy_helper.to_array(step))
 
-    def _head_norm(self, part: str, a: Architecture) -> Tensor | None:
+    def _head_norm(self, part: str, size: int, a: Architecture) -> Tensor | None:
         if not a.query_key_norm:
             return None
         # The dialects for CPU and TensorRT name it differently.
         name = f"{part}_norm"
-        return self._norm(name if name in self.tensors else f"{part}.heads.norm", a.head_dim)
+        return self._norm(name if name in self.tensors else f"{part}.heads.norm", size)
 
     def _norm(self, name: str, size: int) -> Tensor:
         return self._read(name, (size,)).float()
