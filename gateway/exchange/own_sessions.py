@@ -34,7 +34,9 @@ class OwnSessions:
     key: CursorKey
     _tries: OrderedDict[str, _Try] = field(default_factory=OrderedDict)
 
-    def name(self, sender: str, asker: Asker, question: ClientQuestion, now_unix_ms: float) -> str:
+    def name(
+        self, sender: str, asker: Asker, question: ClientQuestion, now_unix_ms: float, *, by_body: bool = True
+    ) -> str:
         """Return the conversation of a question that names none.
 
         A question with an `Idempotency-Key` gets a name derived from the secret, the sender, the key and the input,
@@ -47,11 +49,13 @@ class OwnSessions:
             asker: the sender of the request
             question: the question
             now_unix_ms: the time by the gateways' common clock
+            by_body: a retry without a key may be found by its body. False if the sender is an address, which customers
+                with the same words may share
 
         Raises:
             ProtocolError: the key was used for another question within the last two minutes
         """
-        if not sender:
+        if not sender or (asker.key is None and not by_body):
             return _random_name()
         kind, told = ("body", question.body) if asker.key is None else ("key", asker.key)
         name, asked = digest(kind, sender, told), digest("input", question.input)
