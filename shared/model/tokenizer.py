@@ -6,7 +6,7 @@ client can open its own turn. Special tokens enter a prompt only by `special_id`
 """
 
 import codecs
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -17,6 +17,7 @@ from shared.errors import ModelError
 from shared.model.folder import REMEDY, TOKENIZER, ModelFolder
 
 _ASCII_CHARS_PER_TOKEN: Final = 3
+_PIECE_CHARS: Final = 4_096
 BYTE_LEVEL_SPECIALS: Final = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 
 
@@ -68,8 +69,9 @@ class Tokenizer:
         return ids
 
     def count(self, text: str) -> int:
-        """Return the number of tokens of `text` as plain text."""
-        return len(self.encode_text(text))
+        """Return the number of tokens of `text` as plain text. The library needs 200 bytes of memory for each token, so
+        it gets a long text in pieces. Each may add a token."""
+        return sum(len(self.encode_text(piece)) for piece in _pieces(text))
 
     def special_id(self, name: str) -> int:
         """Return the id of a special token.
@@ -107,6 +109,18 @@ def open_tokenizer(engine: str, folder: Path) -> Tokenizer:
     if engine == "upstream":
         return EstimatedTokenizer.byte_level()
     return Tokenizer.byte_level() if engine == "fake" else Tokenizer.load(folder)
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Yield a text's pieces of at most `_PIECE_CHARS`, which begin before a space if they can."""
+    begin = 0
+    while begin < len(text):
+        end = begin + _PIECE_CHARS
+        if end < len(text):
+            space = text.rfind(" ", begin, end)
+            end = space if space > begin else end
+        yield text[begin:end]
+        begin = end
 
 
 def estimate_tokens(text: str) -> int:

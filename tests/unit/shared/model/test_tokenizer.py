@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.errors import ModelError
-from shared.model.tokenizer import BYTE_LEVEL_SPECIALS, Tokenizer, bpe_definition
+from shared.model.tokenizer import BYTE_LEVEL_SPECIALS, Tokenizer, bpe_definition, byte_level_definition
 
 TOKENIZER = Tokenizer.byte_level()
 
@@ -68,3 +68,20 @@ def test_a_damaged_definition_names_the_remedy(definition: bytes) -> None:
 def test_a_missing_file_names_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="replyline model prepare"):
         Tokenizer.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text", ["How do I return an item? " * 3_000, "退货" * 20_000, " " * 50_000, "x" * 4_097, "", "a"]
+)
+def test_a_long_text_is_counted_in_pieces(text: str) -> None:
+    """The library's memory for one encoding would stay with the process."""
+
+    class Watched(Tokenizer):
+        def encode_text(self, text: str) -> list[int]:
+            lengths.append(len(text))
+            return super().encode_text(text)
+
+    lengths, whole = list[int](), Tokenizer.byte_level().encode_text(text)
+    assert Watched(byte_level_definition()).count(text) == len(whole)
+    assert sum(lengths) == len(text)
+    assert max(lengths, default=0) <= 4_096
