@@ -4,7 +4,7 @@ COUNTING → PUBLISHING → WAITING → STREAMING → DONE
 """
 
 from dataclasses import dataclass, field
-from enum import Enum, auto
+from enum import IntEnum, auto
 from typing import Final
 
 from gateway.destination.admission import FallbackReason
@@ -16,7 +16,9 @@ from shared.wire.outcome import Response
 _FLOWS_MS: Final = 5_000.0
 
 
-class AnswerState(Enum):
+class AnswerState(IntEnum):
+    """In their order. Numbers, because a plain enum's hash is computed in Python, and every question needs dozens."""
+
     COUNTING = auto()
     PUBLISHING = auto()
     WAITING = auto()
@@ -115,7 +117,7 @@ class Answer:
     @property
     def created(self) -> bool:
         """Return whether `response.created` was sent to the client."""
-        return self.state in {AnswerState.WAITING, AnswerState.STREAMING, AnswerState.DONE}
+        return self.state >= AnswerState.WAITING
 
     @property
     def has_delta(self) -> bool:
