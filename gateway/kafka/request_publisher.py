@@ -54,13 +54,13 @@ class RequestPublisher:
     async def enqueue(self, entry: Entry, now_unix_ms: float) -> "asyncio.Future[object]":
         """Queue a request for its topic, after the earlier ones. Wait for it with `await_delivery`. Raises
         `BrokerUnavailable`, `ProtocolError`."""
-        topic, key, request = self.topic_of(entry), entry.request.session.record_key, self.request(entry)
         if entry.request.trace is not None:
             entry.request.trace.sent_unix_ms = now_unix_ms
         self._check_there()
+        topic, request = self.topic_of(entry), self.request(entry)
+        key, partition = entry.request.session.record_key, entry.publication.destination.partition
         order = settle(request, self.defaults, request.created_unix_ms or now_unix_ms)
         headers = request_headers(order, source=self.source)
-        partition = entry.publication.destination.partition
         return await self.producer.enqueue(
             Outgoing(topic, msgpack_encode(request), key=key, partition=partition, headers=headers)
         )
