@@ -10,6 +10,52 @@ from shared.faq.entries import LANGUAGES
 from shared.faq.small_talk import MAX_CHARS, Kind, courtesy, small_talk
 from tests.support.samples.faq_questions import CHINESE_QUESTIONS, ENGLISH_QUESTIONS, UNSEEN_QUESTIONS
 
+MORE: dict[Kind, str] = {
+    "greeting": (
+        "gm|gm!|sup|wassup|whassup|morning all|hey man|yo dude|good evening team|"
+        "long time no see|u there?|you there|hello? anybody?|hi bot|merry christmas|"
+        "happy new year|在吗|在么|早啊|早上好呀|新年快乐|节日快乐|圣诞快乐|哈喽在吗|有人吗|吃了吗|你好呀"
+    ),
+    "goodbye": (
+        "gn|gtg|g2g|got to go|i have to go|later|laters|ttys|cu|nighty night|我先走了|先走了|"
+        "待会再聊|回头再说|拜拜咯|回聊"
+    ),
+    "thanks": (
+        "ty|tyvm|thank u sm|ta|much obliged|appreciated|thanks mate|thank you kindly|谢谢啊|"
+        "感谢感谢|3q|thx a lot|多谢了|谢谢亲|thks"
+    ),
+    "noted": (
+        "nvm|brb|np|k|kk|one sec|one moment please|just a sec|hang on|hold on|wait|"
+        "wait a minute|let me check|let me think|ic|oic|rofl|all good|im good|"
+        "i'm all set|yw|you're welcome|no prob|oops|jk|just kidding|test|testing|"
+        "testing 123|sweet|brilliant|wow|right|true|exactly|of course|nah|whatever|"
+        "forget it|算了|算了吧|稍等|稍等一下|等一下|等会儿|等等|我看看|我想想|我先看看|没关系|"
+        "不客气|不谢|对不起|不好意思|抱歉|打扰了|哇|牛|"
+        "厉害了|给力|哎呀|额|呃|测试|测试一下|随便|不用了|不需要|没了|sry|my apologies|hm ok"
+    ),
+    "upset": (
+        "ugh|smh|bruh|you suck|you're stupid|you are an idiot|dumb|moron|i hate you|"
+        "i hate this|are you kidding me|omfg|this is dumb|not helpful at all|你真笨|你好笨|笨蛋|"
+        "傻|你是傻子吗|智障|白痴|废物|蠢|服了|我服了|醉了|唉|你真没用|什么破玩意|神经病|"
+        "你太蠢了|答非所问|screw you|waste of time"
+    ),
+    "puzzled": "say what|what??|really?|seriously?|真的吗|是吗|啊这|怎么回事|idk|i don't know|不知道|不清楚|eh?",
+    "who": "你几岁|are you human?|你是真人吗|who made you|how old are you|are you chatgpt",
+}
+ASKED = (
+    "are you there on sunday|wait time?|how long do I wait|test results|"
+    "do you test them|later delivery|sup board|right size?|sweet potato|true to size|"
+    "correct address|is it correct|let me check my order|one minute noodles|"
+    "forget my password|牛皮|牛皮沙发|要等一下吗|等多久|等下发货吗|不懂怎么退|"
+    "我不知道怎么退货|额外费用|随便退吗|真的假的|"
+    "对不起怎么退货|这个会傻吗|可以测试吗|生日快乐蛋糕|新年快乐贺卡|不需要发票吗|"
+    "先看看货可以吗|没关系税吗|8|88|666|ta da lamp|cups|"
+    "hold my order|i hate waiting for my parcel|waste of time returning this|why|为什么|"
+    "how come|是吗这个多少钱|你们真的吗|抱歉我的订单|哇这个多少钱|wait, where is my order?|brb where is it|"
+    "np what about refunds|test order|imported from?|are you open|any|"
+    "anyone can return?|gm car|are you serious about refunds|u can ship?"
+)
+
 
 @pytest.mark.parametrize(
     ("text", "kind"),
@@ -102,6 +148,8 @@ from tests.support.samples.faq_questions import CHINESE_QUESTIONS, ENGLISH_QUEST
             (text, None)
             for text in ("8", "XL", "size M?", "3", "can you help me return it", "sorry for the delay", "早上送吗")
         ),
+        *((text, kind) for kind, texts in MORE.items() for text in texts.split("|")),
+        *((text, None) for text in ASKED.split("|")),
         ("what is the return period", None),
         ("help me return a lamp", None),
         ("帮我退货", None),
