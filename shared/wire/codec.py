@@ -30,6 +30,7 @@ T = TypeVar("T")
 JSON: Final = "application/json"
 MSGPACK: Final = "application/msgpack"
 
+_NOT_EMPTY: Final = re.compile(r"of length >= 1(?!\d)")
 _PATH = re.compile(r" - at (?:`key` in )?`\$\.?(.*)`$")
 
 
@@ -96,7 +97,7 @@ def read_validation_error(error: msgspec.ValidationError) -> tuple[str, str | No
     found = _PATH.search(message)
     missing = re.search(r"required field `(\w+)`", message)
     param = missing.group(1) if missing else found.group(1) if found and found.group(1) else None
-    expected = _cut(_PATH.sub("", message), 200)
+    expected = _NOT_EMPTY.sub("that is not empty", _cut(_PATH.sub("", message), 200))
     for pattern, words in PATTERN_WORDS.items():
         expected = expected.replace(f"matching regex {pattern!r}", words)
     if param is None or missing:

@@ -186,7 +186,7 @@ def test_a_wrong_field_is_named(change: dict[str, object], param: str) -> None:
     error = refused(from_json, wire)
     assert (error.code, error.param) == ("invalid_field", param)
     assert f"`{param}`: expected" in str(error)
-    assert not any(words in str(error) for words in ("`$.", "regex"))
+    assert not any(words in str(error) for words in ("`$.", "regex", "length >= 1"))
 
 
 @pytest.mark.parametrize(
