@@ -12,6 +12,7 @@ import uvloop
 
 from shared.errors import ModelError, ReplylineError, SettingsError
 from shared.process.extras import missing_extra
+from shared.process.tasks import abandon
 from shared.telemetry.logs import get_logger, log_unhandled
 
 BAD_INPUT_STATUS = 2
@@ -75,7 +76,7 @@ async def until_stopped(stop: asyncio.Event, work: Awaitable[T]) -> T:
             raise Stopped
         return working.result()
     finally:
-        working.cancel()
+        abandon(working)
         stopping.cancel()
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from typing import Any
 
 OnError = Callable[[str, BaseException], None]
 
@@ -65,3 +66,15 @@ class Tasks:
     def _fail(self, _name: str, error: BaseException) -> None:
         self._error = self._error or error
         self._failed.set()
+
+
+def abandon(task: "asyncio.Future[Any]") -> None:
+    """Cancel a task whose result is no longer needed. Libraries raise their own errors when a task is cancelled; these
+    are not logged."""
+    task.cancel()
+    task.add_done_callback(_retrieve)
+
+
+def _retrieve(task: "asyncio.Future[Any]") -> None:
+    if not task.cancelled():
+        task.exception()

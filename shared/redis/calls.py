@@ -8,6 +8,7 @@ from redis.exceptions import RedisError
 
 from shared.errors import StoreUnavailable
 from shared.process.clock import monotonic_s
+from shared.process.tasks import abandon
 from shared.redis.client import cause_of, is_full
 from shared.settings.redis import RedisSettings
 from shared.telemetry.availability import Availability
@@ -92,5 +93,5 @@ async def _within(call: Awaitable[T], limit_s: float) -> T:
         return asking.result()
     finally:
         if not asking.done():
-            asking.cancel()
+            abandon(asking)
             await asyncio.wait((asking,))

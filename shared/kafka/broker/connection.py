@@ -19,6 +19,7 @@ from structlog.contextvars import bound_contextvars
 
 from shared.errors import BrokerUnavailable
 from shared.kafka.broker.refusals import unauthorized, why_unreachable
+from shared.process.tasks import abandon
 from shared.settings.kafka import KafkaSettings
 
 T = TypeVar("T")
@@ -81,7 +82,7 @@ async def stop_consumer(consumer: AIOKafkaConsumer, *, limit_s: float) -> None:
     """
     stopping = asyncio.create_task(consumer.stop())
     done, _ = await asyncio.wait([stopping], timeout=limit_s)
-    stopping.cancel()
+    abandon(stopping)
     if not done or stopping.cancelled() or stopping.exception() is not None:
         await consumer._client.close()  # noqa: SLF001
 

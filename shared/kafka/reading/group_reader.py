@@ -15,6 +15,7 @@ from shared.kafka.reading.assignor import StickyAssignor
 from shared.kafka.reading.fetch_sessions import fetch_by_sessions
 from shared.kafka.reading.losses import Losses, Membership
 from shared.kafka.reading.reader import TopicReader
+from shared.process.tasks import abandon
 from shared.settings.kafka import KafkaSettings
 from shared.telemetry import metrics
 
@@ -236,7 +237,7 @@ class GroupReader(TopicReader):
             with metrics.kafka_time.labels("commit").time():
                 done, _ = await asyncio.wait([committing], timeout=self._settings.request_timeout_ms / 1_000)
         finally:
-            committing.cancel()
+            abandon(committing)
         if not done:
             raise BrokerUnavailable("cannot commit: the broker does not answer in time")
         if committing.cancelled():

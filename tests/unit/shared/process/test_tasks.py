@@ -1,10 +1,18 @@
 """Tasks are started, awaited and cancelled as a group, and no failure passes unseen."""
 
 import asyncio
+import gc
+from contextlib import suppress
+from typing import Any
 
 import pytest
 
+from shared.errors import StoreUnavailable
+from shared.kafka.broker.connection import stop_consumer
+from shared.process.lifetime import Stopped, until_stopped
 from shared.process.tasks import Tasks
+from shared.redis.calls import RedisCalls
+from shared.settings.redis import RedisSettings
 
 
 async def forever() -> None:
@@ -129,3 +137,45 @@ async def test_drain_lets_short_tasks_finish_and_cancels_the_rest() -> None:
     await tasks.drain(0)
     assert stuck.cancelled()
     assert len(tasks) == 0
+
+
+class Library:
+    """Raises its own error when it is cancelled, as redis-py does. `stop` is that of a consumer."""
+
+    async def stop(self) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise TimeoutError("nothing was read") from None
+
+    _client: Any = None
+
+    async def close(self) -> None: ...
+
+
+async def call_redis(library: Library) -> None:
+    with suppress(StoreUnavailable):
+        await RedisCalls(RedisSettings(timeout_ms=1), logs_outages=False).bounded(library.stop())
+
+
+async def stop_reading(library: Library) -> None:
+    library._client = library
+    consumer: Any = library
+    await stop_consumer(consumer, limit_s=0.001)
+
+
+async def end_early(library: Library) -> None:
+    stop = asyncio.Event()
+    asyncio.get_running_loop().call_later(0.001, stop.set)
+    with suppress(Stopped):
+        await until_stopped(stop, library.stop())
+
+
+@pytest.mark.parametrize("use", [call_redis, stop_reading, end_early])
+async def test_an_abandoned_calls_own_error_is_not_logged(use: Any) -> None:
+    logged = list[dict[str, Any]]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: logged.append(context))
+    await use(Library())
+    await quiet()
+    gc.collect()
+    assert logged == []
