@@ -191,7 +191,7 @@ class Edge:
             away=lambda: self.kafka_is_away,
             next_offset=self.next_offset,
         )
-        admissions = LaneAdmissions(AdmissionPolicy(enabled=self.admits))
+        admissions = LaneAdmissions(AdmissionPolicy(enabled=self.admits, worker_ttl_ms=MINUTE_MS))
         inflight = InflightTable()
         observing = Observing(producer=producer, topic=TOPICS.observations, state=lambda: admission_gate.state)
         claims = Claims(
