@@ -8,6 +8,7 @@ code is never imported, and it is installed without its dependencies. The demo's
 import hashlib
 import importlib.metadata
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,6 +28,7 @@ from shared.model.folder import (
     GRAPH_DATA,
     NATIVE,
     TOKENIZER,
+    Architecture,
     Dialect,
     Manifest,
     ModelFolder,
@@ -37,6 +39,7 @@ from shared.model.folder import (
     write_manifest,
 )
 from shared.model.tokenizer import Tokenizer
+from shared.process.hardware import available_memory
 from shared.wire.messages import Language
 from workers.engine.device.slots import slot_capacity
 from workers.graph.cpu import write_cpu_decoder
@@ -72,6 +75,10 @@ DEFAULT_MAX_LENGTH: Final = 2_048
 # Part of every folder's identity: increase it if the same weights would give a different graph or a different
 # order of KV.
 _WRITER_VERSION: Final = 4
+
+_BYTES_A_WEIGHT: Final[dict[Precision, float]] = {"int8": 1.125, "q4": 0.625, "fp32": 4, "fp16": 2, "bf16": 2}
+
+_NAMED_EXPERTS: Final = 8
 
 Progress = Callable[[str, float], None]
 
@@ -123,6 +130,7 @@ def prepare_model(
     languages: tuple[Language, ...] | None = None,
     max_length: int = DEFAULT_MAX_LENGTH,
     progress: Progress | None = None,
+    on_unreached: Callable[[str], None] = lambda _line: None,
 ) -> ModelFolder:
     """Write `target_dir/<model>-<precision>/`, unless it exists and is complete and made from the same source; return
     it.
@@ -139,6 +147,7 @@ def prepare_model(
         languages: languages that the model answers in; None if unknown
         max_length: for TensorRT, tokens per sequence, limited to one less than the model's positions
         progress: called with the name of a step and the fraction of it that is done
+        on_unreached: called with a line that names the experts whose activations could not be measured
 
     Raises:
         ModelError: the source is missing, damaged or unsupported; the adapter is unsuitable or made for another model;
@@ -169,10 +178,33 @@ def prepare_model(
         adapter=weights.adapter_source,
     )
     target_dir.mkdir(parents=True, exist_ok=True)
+    lacking = lacks_room(architecture, precision, available_memory(), shutil.disk_usage(target_dir).free)
+    if lacking is not None:
+        raise ModelError(f"{path.name} {lacking}")
     with workshop_of(target) as workshop:
-        _write(opened, about, workshop.path, progress or (lambda _step, _fraction: None))
+        _write(opened, about, workshop.path, progress or (lambda _step, _fraction: None), on_unreached)
         put_in_place(workshop, target)
     return ModelFolder.open(target)
+
+
+def lacks_room(
+    architecture: Architecture, precision: Precision, memory_bytes: int | None, disk_bytes: int
+) -> str | None:
+    """Return why a model cannot be prepared in this memory and on this disk, with the numbers; None if it can.
+
+    `memory_bytes` may be unknown; a model for a GPU needs this machine's disk alone.
+    """
+    weights, active = architecture.num_weights, architecture.active_weights
+    of = f"has {weights / 1e6:,.0f} million weights"
+    if active < weights:
+        of += f", {active / 1e6:,.0f} for a token"
+    one = int(weights * _BYTES_A_WEIGHT[precision])
+    if memory_bytes is not None and precision not in _TENSORRT_DTYPES and one > memory_bytes:
+        return f"{of}: {one >> 20:,} MiB in {precision}, of {memory_bytes >> 20:,} MiB of memory; use a smaller model"
+    written = one * (2 if precision == "int8" else 1)  # for both of the CPU's engines
+    if written > disk_bytes:
+        return f"{of}: {written >> 20:,} MiB in {precision}, of {disk_bytes >> 20:,} MiB on the disk; free some"
+    return None
 
 
 def default_source() -> Path:
@@ -224,12 +256,16 @@ def _up_to_date(
     return folder if same else None
 
 
-def _write(source: ModelSource, about: Manifest, folder: Path, report: Progress) -> None:
+def _write(
+    source: ModelSource, about: Manifest, folder: Path, report: Progress, on_unreached: Callable[[str], None]
+) -> None:
     """Write the files that `about` describes, and finally the manifest itself, with their digests and revision."""
     written = partial(report, "writing the decoder")
     revision = about.revision
     if about.precision == "int8":
         evened = _evened(source, partial(report, "evening the activations out"))
+        if evened.unreached:
+            on_unreached(unreached_line(evened.unreached))
         # The sums of another CPU may round a factor differently, which changes the weights.
         revision = evened.named(about.revision)
         with native_file(folder, evened.checkpoint.architecture, "int8") as native:
@@ -264,6 +300,15 @@ def _evened(source: ModelSource, progress: Callable[[float], None]) -> Evened:
     """Return the weights for the CPU's 8-bit blocks."""
     template = ChatTemplate.for_tokenizer(Tokenizer(source.tokenizer), source.chat_template)
     return even(source.checkpoint, calibration_texts(template, _EVENED_ENTRIES), progress)
+
+
+def unreached_line(experts: tuple[str, ...]) -> str:
+    """Return a line that names experts, the first of them if they are many."""
+    more = f" and {len(experts) - _NAMED_EXPERTS} more" if len(experts) > _NAMED_EXPERTS else ""
+    return (
+        f"no token of the texts chose {', '.join(experts[:_NAMED_EXPERTS])}{more}: "
+        f"{'its' if len(experts) == 1 else 'their'} weights are rounded by their own range alone"
+    )
 
 
 def workshop_of(target: Path) -> OwnedDirectory:

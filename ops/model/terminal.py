@@ -40,6 +40,7 @@ def prepare_with_progress(
             languages=languages,
             max_length=max_length,
             progress=lambda step, fraction: bar.update(task, description=step, completed=fraction),
+            on_unreached=lambda line: console.print(line, soft_wrap=True, highlight=False),
         )
     console.print(f"model ready: {folder.path}")
     return folder

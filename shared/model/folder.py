@@ -131,6 +131,25 @@ class Architecture(Struct, frozen=True, kw_only=True):
         return self.intermediate_size if experts is None else experts.shared_width
 
     @property
+    def num_weights(self) -> int:
+        """Weights of all matrices."""
+        return self._weights(1 if self.experts is None else self.experts.count)
+
+    @property
+    def active_weights(self) -> int:
+        """Weights of the matrices that compute a token."""
+        return self._weights(1 if self.experts is None else self.experts.chosen)
+
+    def _weights(self, experts: int) -> int:
+        attention = 2 * (self.num_heads + self.num_kv_heads) * self.head_dim
+        per_hidden = self.vocab_size * (1 if self.tied_embedding else 2)
+        for layer in range(self.num_layers):
+            mixture = self.experts_in(layer)
+            per_hidden += attention + 3 * self.mlp_width(layer)
+            per_hidden += 0 if mixture is None else mixture.count + 3 * experts * mixture.width
+        return self.hidden_size * per_hidden
+
+    @property
     def norm_sizes(self) -> tuple[int, int]:
         """Sizes of the norms of query and key."""
         if self.joint_norm:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ops.model.numerics.outliers import even
 from ops.model.prepare import prepare_model
 from shared.model.folder import ModelFolder
 from tests.conformance.test_dialects import CASES, prepared
@@ -80,3 +81,24 @@ def test_of_equal_scores_the_lower_number_is_chosen(tmp_path: Path, name: str) -
         found.append([engine_forced(int8, *given), native_forced(int8, *given), engine_forced(fp32, *given)])
         found[-1].append(reference_logits(checkpoint, PROMPTS[0]))
     assert all(np.array_equal(one, other) for one, other in zip(*found, strict=True))
+
+
+def test_an_expert_that_calibration_did_not_reach_is_named_and_rounded_by_its_weights(tmp_path: Path) -> None:
+    config = EXPERT_CONFIGS["mixtral"]
+    tensors = family_tensors(config, 1)
+    for name, values in tensors.items():
+        if name.endswith("block_sparse_moe.gate.weight"):
+            values[:] = values[0]
+    write_family(tmp_path / "source", config, tensors)
+    said: list[str] = []
+    prepare_model(tmp_path, "int8", source=tmp_path / "source", on_unreached=said.append)
+    checkpoint = SafetensorsSource.open(tmp_path / "source").checkpoint()
+    evened = even(checkpoint, PROMPTS)
+    unreached = [f"layers.{layer}.mlp.experts.{number}" for layer in range(2) for number in range(2, 8)]
+    assert list(evened.unreached) == unreached
+    for name in unreached:
+        assert np.array_equal(evened.checkpoint.read(f"{name}.down_proj"), checkpoint.read(f"{name}.down_proj"))
+    named = ", ".join(unreached[:8])
+    assert said == [
+        f"no token of the texts chose {named} and 4 more: their weights are rounded by their own range alone"
+    ]

@@ -25,13 +25,15 @@ _COUNTS: Final = (1, 2, 4, *range(8, MAX_SLOTS + 1, 8))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPlan:
-    """A plan, in bytes. `slot_bytes` is the KV of one slot at full length."""
+    """A plan, in bytes. `slot_bytes` is the KV of one slot at full length, `active_share` the part of the weights
+    that computes a token."""
 
     weights_bytes: int
     slot_bytes: int
     num_slots: int
     workspace_bytes: int
     available_bytes: int
+    active_share: float = 1.0
 
     @property
     def kv_bytes(self) -> int:
@@ -64,7 +66,11 @@ class MemoryPlan:
             "reserve": self.reserve_bytes,
         }
         listed = ", ".join(f"{name} {_mib(size)}" for name, size in parts.items())
-        return f"needs {_mib(self.needed_bytes)} of {_mib(self.available_bytes)} MiB: {listed}"
+        active = f" (a token reads {_mib(int(self.weights_bytes * self.active_share))} of the weights)"
+        return (
+            f"needs {_mib(self.needed_bytes)} of {_mib(self.available_bytes)} MiB: {listed}"
+            f"{active if self.active_share < 1 else ''}"
+        )
 
     @property
     def remedy(self) -> str:
@@ -122,6 +128,7 @@ def plan_memory(
         num_slots=num_slots,
         workspace_bytes=_workspace_bytes(a, step_tokens, num_slots, kv_itemsize),
         available_bytes=available_bytes,
+        active_share=a.active_weights / a.num_weights,
     )
 
 
@@ -162,6 +169,8 @@ def _workspace_bytes(a: Architecture, step_tokens: int, step_rows: int, itemsize
     """
     heads = (a.num_heads + 2 * a.num_kv_heads) * a.head_dim
     widest = max(3 * a.intermediate_size, 2 * heads + a.hidden_size)
+    if a.experts is not None:
+        widest += a.experts.chosen * (3 * a.experts.width + 2 * a.hidden_size)
     return step_tokens * (2 * a.hidden_size * _FLOAT32 + widest * itemsize) + step_rows * a.vocab_size * _FLOAT32
 
 

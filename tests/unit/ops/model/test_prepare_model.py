@@ -1,6 +1,8 @@
 """A model's folder appears complete, once, and equal for any source format of its weights; or one line says why not."""
 
 import importlib.metadata
+import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,9 +11,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from ops.model.prepare import default_source, prepare_model
+from ops.model.prepare import default_source, lacks_room, prepare_model
 from shared.errors import ModelError
-from shared.model.folder import ModelFolder
+from shared.model.folder import Experts, ModelFolder, Precision
 from shared.model.tokenizer import Tokenizer
 from tests.support.models.families import FAMILY_CONFIGS, family_tensors, write_family
 from tests.support.models.fixtures import TINY, llama_config, safetensors, write_llama
@@ -19,6 +21,7 @@ from tests.support.models.gguf_files import write_gguf
 from workers.engine import DecodeRow, PrefillChunk, Sampling
 from workers.engine.onnx import OnnxEngine
 from workers.graph.sources.checkpoint import expected_shapes
+from workers.graph.sources.config import ModelConfig, architecture_of
 from workers.graph.sources.safetensors import SafetensorsSource
 
 PROMPT = [1, *range(40, 60), 2, 200, 7]
@@ -249,3 +252,36 @@ def test_smollm2_digits_and_specials(model_folder: ModelFolder) -> None:
         ids = tokenizer.encode_text(text)
         assert min(ids) > 16
         assert tokenizer.decode_bytes(ids) == text.encode()
+
+
+MIXTURE = msgspec.structs.replace(TINY, experts=Experts(count=8, chosen=2, width=10**6, normalized=True))
+
+
+@pytest.mark.parametrize(
+    ("precision", "memory_bytes", "disk_bytes", "line"),
+    [
+        ("int8", 10**9, 10**12, "{n} million weights, {a} for a token: .* MiB in int8, of 953 MiB of memory"),
+        ("fp32", 10**9, 10**12, "MiB in fp32, of 953 MiB of memory; use a smaller model"),
+        ("fp16", 10**9, 10**9, "MiB in fp16, of 953 MiB on the disk; free some"),
+        ("fp16", 10**9, 10**12, None),
+        ("int8", None, 10**12, None),
+        ("int8", 10**12, 10**12, None),
+    ],
+)
+def test_a_model_without_room_is_refused_with_its_numbers(
+    precision: Precision, memory_bytes: int | None, disk_bytes: int, line: str | None
+) -> None:
+    found = lacks_room(MIXTURE, precision, memory_bytes, disk_bytes)
+    numbers = {"n": f"{MIXTURE.num_weights / 1e6:,.0f}", "a": f"{MIXTURE.active_weights / 1e6:,.0f}"}
+    assert found is None if line is None else re.search(line.format(**numbers), found or "")
+
+
+@pytest.mark.parametrize("name", FAMILY_CONFIGS)
+def test_all_and_active_weights_are_counted(name: str) -> None:
+    a = architecture_of(msgspec.convert(FAMILY_CONFIGS[name], ModelConfig))
+    matrices = {name: math.prod(shape) for name, shape in expected_shapes(a).items() if len(shape) == 2}
+    shared_gates = sum(size for name, size in matrices.items() if name.endswith("shared_expert_gate"))
+    assert a.num_weights == sum(matrices.values()) - shared_gates
+    if a.experts is not None:
+        idle = sum(size for name, size in matrices.items() if ".experts." in name)
+        assert a.num_weights - a.active_weights == idle * (1 - a.experts.chosen / a.experts.count)
