@@ -1,4 +1,4 @@
-"""`replyline faq`: sign the FAQ for edges."""
+"""`replyline faq`: read a shop's pages as an FAQ file, and sign the FAQ for edges."""
 
 import sys
 from pathlib import Path
@@ -15,7 +15,23 @@ from shared.process.clock import wire_unix_ms
 from shared.versions.faq_bundle import Bundle, sign_faq
 from shared.versions.signature import key_id, read_private_key
 
-faq_app = typer.Typer(help="Sign the FAQ for edges.", no_args_is_help=True)
+faq_app = typer.Typer(help="Read a shop's pages as an FAQ; sign the FAQ for edges.", no_args_is_help=True)
+
+
+@faq_app.command("read")
+def read(
+    pages: Annotated[
+        list[Path], typer.Argument(metavar="PAGES...", help="Markdown, HTML, CSV and JSON files, or folders with them")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", callback=FILE_TO_WRITE, help="the FAQ file to write (without: only print)"),
+    ] = None,
+) -> None:
+    """Read a shop's pages as FAQ entries: each section and each question with its answer is one."""
+    from ops.operate.pages.reading import read_as_faq
+
+    read_as_faq(pages, out)
 
 
 @faq_app.command("sign")

@@ -20,10 +20,10 @@ RETRY: Final = {"up", "gateway", "worker", "edge", "rollout run", "autoscale run
 REPORT: Final = {"doctor", "diagnose", "chat", "record", "replay", "drill"}
 # Commands that connect to nothing, or only to what they have started.
 ALONE: Final = {
-    "token", "settings", "schema", "eval", "plan", "topics acls", "model prepare", "engine build", "faq sign",
-    "incidents list", "incidents show", "incidents note", "autoscale simulate", "versions keygen", "versions sign",
-    "rollout simulate", "shadow replay", "profile", "simulate", "forecast", "optimize quantize", "optimize distill",
-    "optimize prune",
+    "token", "settings", "schema", "eval", "plan", "topics acls", "model prepare", "engine build",
+    "faq read", "faq sign", "incidents list", "incidents show", "incidents note", "autoscale simulate",
+    "versions keygen", "versions sign", "rollout simulate", "shadow replay", "profile", "simulate",
+    "forecast", "optimize quantize", "optimize distill", "optimize prune",
     "bench", "bench traffic", "bench knee", "bench compare", "bench ladder", "bench path", "bench stream",
     "bench gateway", "bench kv", "bench engines", "bench shape", "bench memory", "bench upstream", "bench start",
     "bench speculation",

@@ -1,0 +1,1 @@
+"""Reading a shop's pages as FAQ entries."""

@@ -1,0 +1,51 @@
+"""How a page is cut into questions with answers."""
+
+from ops.operate.pages.blocks import Asked, Block, Heading, Text
+from ops.operate.pages.files import Page
+from ops.operate.pages.sections import sections_of, without_repeated
+
+
+def asked(*blocks: Block, title: str = "Returns | Shop") -> list[tuple[str, str]]:
+    return [(each.question, each.answer) for each in sections_of(Page("returns.html", title, "en", blocks))]
+
+
+def test_the_path_of_headings_is_the_question() -> None:
+    assert asked(
+        Heading(1, "Returns"), Text("In 30 days."), Heading(2, "Fees"), Heading(3, "Poland:"), Text("4.90 €"),
+        Heading(2, "Exchange"), Text("Free."),
+    ) == [("Returns", "In 30 days."), ("Returns – Fees – Poland", "4.90 €"),
+         ("Returns – Exchange", "Free.")]  # fmt: skip
+
+
+def test_a_question_stands_alone_and_another_term_below_its_headings() -> None:
+    assert asked(Heading(1, "Help"), Heading(2, "Is it free?"), Text("Yes."), Asked("Weight", "3 kg")) == [
+        ("Help – Is it free? – Weight", "3 kg"), ("Is it free?", "Yes."),
+    ]  # fmt: skip
+
+
+def test_a_page_without_a_heading_has_its_title_or_its_files_name() -> None:
+    assert asked(Text("In 30 days.")) == [("Returns", "In 30 days.")]
+    assert asked(Text("In 30 days."), title="") == [("returns", "In 30 days.")]
+
+
+def test_a_long_section_is_cut_at_its_paragraphs() -> None:
+    first, second = "word " * 200, "Later. " * 100
+    assert asked(Heading(1, "Terms"), Text(first), Text(second)) == [
+        ("Terms", first), ("Terms – Later. Later. Later. Later. Later. Later. Later. Later.…", second),
+    ]  # fmt: skip
+
+
+def test_a_long_list_is_cut_at_its_items() -> None:
+    items = [f"- item {number} {'x' * 40}" for number in range(60)]
+    parts = [answer for _, answer in asked(Heading(1, "All"), Text("\n".join(items)))]
+    assert len(parts) > 1
+    assert "\n".join(parts).split("\n") == items
+    assert max(map(len, parts)) <= 1_300
+
+
+def test_what_stands_on_most_pages_is_left_out() -> None:
+    pages = [Page(f"{n}.html", "", "", (Text("Call us"), Text(f"own {n}"))) for n in range(4)]
+    kept, repeated = without_repeated(pages)
+    assert [page.blocks for page in kept] == [(Text(f"own {n}"),) for n in range(4)]
+    assert repeated == ["Call us"]
+    assert without_repeated(pages[:3]) == (pages[:3], [])
