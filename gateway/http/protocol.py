@@ -27,7 +27,7 @@ _FRAGMENTS: Final = 1_024  # per message
 # An upgrade to another protocol than WebSocket, as Java's HttpClient and `curl --http2` offer with a POST. The parser
 # would drop the request's body, so it gets the header under another name of the same length.
 _OFFER: Final = re.compile(rb"(?i)(?<=\n)upgrade(?=:)(?!:[ \t]*websocket)")
-_NAME: Final = b"\nupgrade:"
+_BEGUN: Final = re.compile(rb"(?i)(?<=\n)(?:u(?:p(?:g(?:r(?:a(?:de?)?)?)?)?)?|upgrade:[^\n]*)\Z")
 _HEAD_END: Final = re.compile(rb"\n\r?\n")
 _TOO_LARGE: Final = ProtocolError(
     "headers_too_large", f"a request's headers may have at most {HEAD_BYTES:,} bytes and {HEAD_LINES} lines"
@@ -43,7 +43,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._trusted = trusted
         self._mistake = _UNREADABLE
         self._in_head = True
-        self._begun_line = b""
+        self._begun_line = self._passed = b""  # what was kept, and the end of what was passed on
 
     @property
     def line(self) -> BoundedTransport:
@@ -52,23 +52,23 @@ class BoundedHttp(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         self.line.head_bytes += len(data)
         if self._in_head:
-            data = self._without_offer(self._begun_line + data)
+            data = self._without_offer(data)
         if data:
             super().data_received(data)
         if self.line.head_bytes > HEAD_BYTES and not self.line.is_closing():
             self._refuse(_TOO_LARGE)
 
     def _without_offer(self, data: bytes) -> bytes:
-        """Return a part of a head without an offer of another protocol. A last line that may become one is kept for the
-        next part."""
-        self._begun_line = b""
-        found = _HEAD_END.search(data)
-        if found is None and (at := data.rfind(b"\n")) >= 0:
-            line = data[at : at + len(_NAME)].lower()
-            if _NAME.startswith(line) or line == b"\n\r":
-                data, self._begun_line = data[:at], data[at:]
-        end = len(data) if found is None else found.end()
-        return _OFFER.sub(b"ignored", data[:end]) + data[end:]
+        """Return a part of a head without an offer of another protocol. A line that may become one is kept for the next
+        part."""
+        whole, num_passed = self._passed + self._begun_line + data, len(self._passed)
+        found = _HEAD_END.search(whole)
+        begun = _BEGUN.search(whole) if found is None else None
+        self._begun_line = begun[0] if begun else b""
+        whole = whole.removesuffix(self._begun_line)
+        self._passed = next((end for end in (b"\n\r", b"\n") if whole.endswith(end)), b"")
+        end = len(whole) if found is None else found.end()
+        return (_OFFER.sub(b"ignored", whole[:end]) + whole[end:])[num_passed:]
 
     def on_header(self, name: bytes, value: bytes) -> None:
         super().on_header(name, value)

@@ -215,6 +215,16 @@ async def test_requests_wait_outside_while_earlier_ones_are_not_answered() -> No
     assert bytes(wire.written).count(b"HTTP/1.1 200") == 1_000 or not wire.reads
 
 
+@pytest.mark.parametrize("size", range(1, 60))
+async def test_requests_are_read_however_they_are_cut(size: int) -> None:
+    wire = connect(OpenSockets(spare=10))
+    for requests in ((HEAD + b"\r\n") * 3, UPGRADE % b"Up: u\r\n"):
+        for at in range(0, len(requests), size):
+            await send(wire, requests[at : at + size], 1)
+        assert bytes(wire.written).count(b"HTTP/1.1 200") == 3
+    assert status(wire) == 101
+
+
 @pytest.mark.parametrize(
     "offer", [b"Upgrade: h2c\r\nHTTP2-Settings: AAMAAABk", b"upgrade:TLS/1.2", b"UPGRADE: h2c, foo"]
 )
