@@ -1,5 +1,7 @@
 """Mixtures of experts in the CPU's engines: which experts a row chooses, and that its bits do not depend on others."""
 
+import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from tests.support.models.families import EXPERT_CONFIGS, family_tensors, write_
 from tests.support.models.native_library import native_library
 from tests.support.models.reference import reference_logits
 from tests.support.models.teacher_forced import engine_forced, native_forced
+from tests.support.typed_pages import ALL, ROOT
 from workers.engine import DecodeRow, PrefillChunk, Sampling
 from workers.engine.native.engine import NativeEngine
 from workers.engine.onnx import OnnxEngine
@@ -102,3 +105,20 @@ def test_an_expert_that_calibration_did_not_reach_is_named_and_rounded_by_its_we
     assert said == [
         f"no token of the texts chose {named} and 4 more: their weights are rounded by their own range alone"
     ]
+
+
+@pytest.mark.timeout(300)
+def test_the_pages_example_can_be_typed(tmp_path: Path) -> None:
+    """Eight experts of which two compute each token; the folder it leaves answers by the native engine."""
+    [block] = [block for block in ALL if block.page == "docs/models.md" and "engines.experts" in block.text]
+    for path in ROOT.iterdir():
+        if path.name not in {".run", ".git", ".models"}:
+            (tmp_path / path.name).symlink_to(path)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("REPLYLINE_")}
+    env = kept | {"PATH": f"{ROOT / '.venv' / 'bin'}:{kept['PATH']}"}
+    subprocess.run(["bash", "-ec", block.text], cwd=tmp_path, env=env, check=True, capture_output=True)
+    folder = ModelFolder.open(tmp_path / ".run" / "experts" / "source-int8")
+    experts = folder.manifest.architecture.experts
+    assert experts is not None
+    assert (experts.count, experts.chosen) == (8, 2)
+    assert np.isfinite(native_forced(folder, PROMPTS[0], PROMPTS[1][:3])).all()

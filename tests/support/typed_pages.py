@@ -84,6 +84,7 @@ TYPED: Final = {
     "docs/models.md: replyline optimize prune": "takes minutes; tests/unit/ops/lab/optimize/test_prune.py",
     "docs/models.md: .venv/bin/pip install": _GPU,
     "docs/models.md: replyline model prepare --precision q4": DEMO,
+    "docs/models.md: .venv/bin/python -m tests.bench.engines.experts": "tests/conformance/test_experts.py",
     "docs/models.md: PYTHONPATH=.:tests .venv/bin/python": _GPU,
     "docs/observability.md: replyline diagnose": DEMO,
     "docs/observability.md: promtool test rules": "tests/integration/harness/test_alerts.py",
