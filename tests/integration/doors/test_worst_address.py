@@ -222,6 +222,31 @@ async def test_endless_frames_cost_others_nothing(gateway: Service, worker: Serv
     assert max(growth) <= GROWTH_BYTES
 
 
+LONG: Final = QUESTION * 2_500
+CHAT: Final = {"model": "replyline", "messages": [{"role": "user", "content": LONG}]}
+LONG_QUESTIONS: Final = {
+    "openai": ("/v1/chat/completions", CHAT),
+    "responses": ("/v1/responses", {"model": "replyline", "input": LONG}),
+}
+
+
+@pytest.mark.parametrize(("path", "body"), LONG_QUESTIONS.values(), ids=LONG_QUESTIONS)
+async def test_endless_long_questions_cost_little_memory(
+    gateway: Service, worker: Service, path: str, body: dict[str, Any]
+) -> None:
+    data = json.dumps(body).encode()
+    asked = b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: "
+    questions = Behaviour(rest=asked + f"{len(data)}\r\n\r\n".encode() + data)
+    with grown(gateway, worker) as growth:
+        asking = [asyncio.create_task(abuse(HTTP, questions, path, ABUSER)) for _ in range(10)]
+        for _ in range(5):
+            await others_are_answered(gateway, worker)
+        for each in asking:
+            each.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+    assert max(growth) <= GROWTH_BYTES
+
+
 @pytest.mark.parametrize("door", DOORS[:5], ids=lambda door: door.name)
 async def test_a_client_of_a_trusted_proxy_is_counted_by_its_own_address(
     gateway: Service, worker: Service, door: Door
