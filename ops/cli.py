@@ -32,7 +32,7 @@ from ops.lifecycle.versions.commands import versions_app
 from ops.operate.diagnose.commands import diagnose
 from ops.operate.dlq import dlq_app
 from ops.operate.edge import edge
-from ops.operate.faq import faq_app
+from ops.operate.faq.commands import faq_app
 from ops.operate.handoffs import handoffs_app
 from ops.operate.incidents.commands import incidents_app
 from ops.operate.recording.commands import record

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 from markdown_it import MarkdownIt
 
-from ops.operate.pages.blocks import Asked, Block, Heading, Html, read_html, text_of
+from ops.operate.faq.blocks import Asked, Block, Heading, Html, read_html, text_of
 from shared.errors import SettingsError
 from shared.faq.texts import shown
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.operate.pages.blocks import Asked, Block, Heading, Text, read_html
+from ops.operate.faq.blocks import Asked, Block, Heading, Text, read_html
 
 Q = "Can I swap it?"
 A = "Yes, within 30 days."

@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
-from ops.operate.pages.files import LeftOut
-from ops.operate.pages.sections import Section, is_short
+from ops.operate.faq.files import LeftOut
+from ops.operate.faq.sections import Section, is_short
 from shared.facts import facts_in
 from shared.faq.entries import FaqEntry
 from shared.faq.terms import detect_language, seems_foreign, wording

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
-from ops.operate.pages.blocks import Asked, Block, Heading, Text
-from ops.operate.pages.files import Page
+from ops.operate.faq.blocks import Asked, Block, Heading, Text
+from ops.operate.faq.files import Page
 
 _QUESTION_ENDS: Final = ("?", "？")
 _LEAST_CHARS: Final = 20

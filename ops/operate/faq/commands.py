@@ -29,7 +29,7 @@ def read(
     ] = None,
 ) -> None:
     """Read a shop's pages as FAQ entries: each section and each question with its answer is one."""
-    from ops.operate.pages.reading import read_as_faq
+    from ops.operate.faq.reading import read_as_faq
 
     read_as_faq(pages, out)
 

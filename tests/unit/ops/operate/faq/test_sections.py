@@ -1,8 +1,8 @@
 """How a page is cut into questions with answers."""
 
-from ops.operate.pages.blocks import Asked, Block, Heading, Text
-from ops.operate.pages.files import Page
-from ops.operate.pages.sections import sections_of, without_repeated
+from ops.operate.faq.blocks import Asked, Block, Heading, Text
+from ops.operate.faq.files import Page
+from ops.operate.faq.sections import sections_of, without_repeated
 
 
 def asked(*blocks: Block, title: str = "Returns | Shop") -> list[tuple[str, str]]:

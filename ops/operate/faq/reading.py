@@ -5,9 +5,9 @@ from collections import Counter
 from pathlib import Path
 
 from ops.command_line import settings_of
-from ops.operate.pages.entries import Entries, encode
-from ops.operate.pages.files import LeftOut, read_pages
-from ops.operate.pages.sections import sections_of, without_repeated
+from ops.operate.faq.entries import Entries, encode
+from ops.operate.faq.files import LeftOut, read_pages
+from ops.operate.faq.sections import sections_of, without_repeated
 from shared.errors import SettingsError
 from shared.faq.entries import MAX_ENTRIES, FaqEntry, entries_of, read_entries
 from shared.faq.texts import shown

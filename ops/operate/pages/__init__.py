@@ -1,1 +1,0 @@
-"""Read a shop's pages as FAQ entries: files to blocks, blocks to sections, sections to entries."""
