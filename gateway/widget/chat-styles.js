@@ -217,6 +217,7 @@ slot {
   transform: none !important; translate: none !important; rotate: none !important; scale: none !important;
   filter: none !important; backdrop-filter: none !important; perspective: none !important; contain: none !important;
   will-change: auto !important; container-type: normal !important; content-visibility: visible !important;
+  animation: none !important; transition: none !important;
 }
 :host([floating]) :is(.panel, .launcher) {
   position: fixed; z-index: 2147483000;
@@ -228,7 +229,7 @@ slot {
   background: var(--accent); color: var(--on-accent); box-shadow: 0 6px 24px rgb(0 0 0 / 0.2);
 }
 :host([floating]) .panel {
-  width: min(420px, 100vw - 40px); height: min(680px, 100vh - 40px); height: min(680px, 100dvh - 40px); overflow: hidden;
+  width: min(420px, 100% - 40px); height: min(680px, 100% - 40px); overflow: hidden; /* vh knows no zoom of the page's */
   border: 1px solid var(--line); border-radius: 20px; box-shadow: 0 16px 64px rgb(0 0 0 / 0.2);
 }
 :host([floating][open]) .launcher, :host([floating]:not([open])) .panel { display: none; }

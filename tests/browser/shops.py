@@ -114,6 +114,11 @@ SHOPS = {
     "filtered": Shop(
         style="body > * { filter: blur(0); transform: scale(0.99); contain: strict; will-change: filter }"
     ),
+    "entering": Shop(
+        style="@keyframes enter { to { transform: translateY(40px) } } body > * { animation: enter 1ms both }",
+        options={"reduced_motion": "no-preference"},
+    ),
+    "zoomed-root": Shop(style="html { zoom: 2 }"),
     "broken-observers": Shop(script="ResizeObserver.prototype.observe = () => { throw new TypeError('broken') }"),
     "vertical": Shop(style="html { writing-mode: vertical-rl }"),
     "moved": Shop(style="body { transform: translateX(0); height: 4000px }"),
