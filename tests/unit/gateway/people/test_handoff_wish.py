@@ -67,6 +67,11 @@ WISHES: Final = (
     "I need someone to help me with my order",
     "让你们主管跟我说", "不想跟机器人聊", "找個真人同我講", "请给我安排一个客服", "安排专员联系我", "能不能来个人",
     "需要人工介入", "让你们经理来", "叫老板出来", "人工客服在线吗", "申请人工",
+    "is there anyone human I can speak with", "I'd rather deal with a real person", "let me talk to your boss",
+    "Is a person available to chat?", "are any agents available right now?", "is anyone available to talk",
+    "can I deal with a human instead", "is somebody real there", "any real person here?", "is a human there",
+    "Anybody real I can chat with?", "are there any humans around", "is there an agent available",
+    "I prefer dealing with humans", "get your boss", "人呢", "打电话给我", "请回电", "人在哪", "打给我", "给我回个电话",
 )  # fmt: skip
 NONE: Final = (
     "让人工智能音箱来一首歌", "I am not a robot, where is my order?", "Can someone else sign for my package?",
@@ -101,6 +106,9 @@ NONE: Final = (
     "may i have a word engraved on it", "let a human hair wig dry how", "can a member of your team install it?",
     "put a human figure on the cake?", "who can sign for it?", "找老板椅", "别用机器人吸尘器洗地毯",
     "找个人帮我签收可以吗", "客服没有联系我", "we want a manager's chair", "call the person who delivers",
+    "is anyone available to deliver on Sunday?", "is a person available to install it?", "is anyone there?",
+    "are agents available on Sundays", "is the real person on the photo you", "送货前打电话给我", "给我打电话的是谁",
+    "can I deal with the return at the shop", "快递员打电话给我了", "有人吗这个尺码穿过", "I need a boss chair",
 )  # fmt: skip
 
 
