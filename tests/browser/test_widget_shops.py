@@ -1,5 +1,6 @@
 """The chat on typical shop pages: it is usable and legible there, and survives a page replacement."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,16 @@ from tests.browser.test_widget_page import CONTRASTS
 
 TEXTS = (".panel", ".prose p", ".question p", "textarea")
 LONG = Script(deltas=("Line.\n\n" * 60,))
+
+PAGE = (Path(__file__).parents[2] / "docs" / "widget.md").read_text()
+SNIPPETS = [(found[1], found[2]) for found in re.finditer(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)]
+TAG = '<script type="module" src="https://chat.example/widget/replyline-chat.js"></script>'
+AROUND = {
+    "html": "{code}",
+    "css": "<style>{code}</style><replyline-chat></replyline-chat>",
+    "js": "<p id=said></p><script type=module>const said = document.querySelector('#said'); const show = (text) => "
+    "said.textContent = text; const finish = ({{ status }}) => said.append(' ' + status); {code}</script>",
+}
 
 # Page replacements by frameworks. `swap` is a new body, as in the shop's next page.
 SWAPS = {
@@ -252,3 +263,31 @@ async def test_an_element_placed_by_the_page_is_removed_with_it_and_its_successo
         await expect(page.get_by_label("Your question")).to_have_value("Half a question")
         await ask_in(page, "And now?", 1)
         assert len(gateway.sessions) == 1
+
+
+@pytest.mark.parametrize("number", range(len(SNIPPETS)))
+async def test_a_snippet_of_the_page_about_the_widget_works_as_printed(
+    gateway: ScriptedGateway, open_chat: OpenChat, number: int
+) -> None:
+    """Typed into another shop's page, where chat.example is the gateway; the shop signs the tokens."""
+    language, code = SNIPPETS[number]
+    html = AROUND[language].format(code=code)
+    html = (html if "/widget/" in html else html + TAG).replace("https://chat.example", gateway.origin)
+    html = html.replace("wss://chat.example", gateway.origin.replace("http", "ws"))
+    async with foreign_site(f"<!doctype html><html lang=en><title>Shop</title><body>{html}") as url:
+        page = await open_chat("about:blank")
+        await page.route("**/chat-token", lambda route: route.fulfill(body="the-token\n"))
+        await page.goto(url)
+        if language == "js":
+            await expect(page.locator("#said")).to_have_text(re.compile(r".+ completed$"))
+        else:
+            if "data-auto" in code:
+                await page.get_by_role("button", name="Open chat").click()
+            await ask_in(page, "Do you ship abroad?")
+        if language == "css":
+            color = await page.locator(".send").first.evaluate("(button) => getComputedStyle(button).backgroundColor")
+            assert color == "rgb(122, 31, 61)"
+    assert [request.input for request in gateway.all(ResponseCreate)] == ["Do you ship abroad?"]
+    assert [start.token for start in gateway.starts] == [
+        "the-token" if "token" in code and language == "html" else None
+    ]
