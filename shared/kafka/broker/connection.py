@@ -84,7 +84,11 @@ async def stop_consumer(consumer: AIOKafkaConsumer, *, limit_s: float) -> None:
     done, _ = await asyncio.wait([stopping], timeout=limit_s)
     abandon(stopping)
     if not done or stopping.cancelled() or stopping.exception() is not None:
-        await consumer._client.close()  # noqa: SLF001
+        try:
+            await consumer._client.close()  # noqa: SLF001
+        except asyncio.CancelledError:  # of a connection that `stop` was closing; if this task is cancelled, raise it
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise
 
 
 _WRITERS: Final = ("send", "_send_sasl_token")

@@ -179,3 +179,33 @@ async def test_an_abandoned_calls_own_error_is_not_logged(use: Any) -> None:
     await quiet()
     gc.collect()
     assert logged == []
+
+
+class Closing:
+    """A consumer with a connection that is cancelled while it closes, as aiokafka's when the broker resets it."""
+
+    def __init__(self) -> None:
+        self._client = self
+        self.closed = 0
+
+    async def stop(self) -> None:
+        raise asyncio.CancelledError
+
+    async def close(self) -> None:
+        self.closed += 1
+        raise asyncio.CancelledError
+
+
+async def test_a_connection_cancelled_while_it_closes_does_not_end_the_caller() -> None:
+    consumer: Any = Closing()
+    await stop_consumer(consumer, limit_s=60.0)
+    assert consumer.closed == 1
+
+
+async def test_a_caller_cancelled_while_a_consumer_closes_is_cancelled() -> None:
+    consumer: Any = Closing()
+    stopping = asyncio.create_task(stop_consumer(consumer, limit_s=60.0))
+    await asyncio.sleep(0)
+    stopping.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await stopping
