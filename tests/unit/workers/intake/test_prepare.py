@@ -278,7 +278,8 @@ def test_a_cancelled_answer_is_computed_again_and_is_not_in_its_own_prompt() -> 
 
 def test_what_was_cancelled_and_asked_again_is_remembered_as_it_was_answered() -> None:
     cancelled = cut_off()
-    answered = msgspec.structs.replace(cancelled, output_text="All of it.", status="completed", reason="stop")
+    again = {"asked_unix_ms": cancelled.asked_unix_ms + 500, "status": "completed", "reason": "stop"}
+    answered = msgspec.structs.replace(cancelled, output_text="All of it.", **again)
     late = msgspec.structs.replace(answered, output_text="Another end.")
     history = KeptHistory([cancelled, answered, late])
     done = prepared(cancelled.user, history=history)
