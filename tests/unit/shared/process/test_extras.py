@@ -25,6 +25,7 @@ INSTALLED_BY = {
     "grpc_health": "grpcio-health-checking",
     "grpc_reflection": "grpcio-reflection",
     "jwt": "pyjwt",
+    "markdown_it": "markdown-it-py",
     "ml_dtypes": "onnx",
     "modelopt": "nvidia-modelopt",
     "opentelemetry": "opentelemetry-sdk",
