@@ -106,17 +106,17 @@ def detect_language(text: str) -> Language:
     return "zh" if han >= latin else "en"
 
 
-def seems_foreign(text: str, *, least_share: float = _ENGLISH_SHARE) -> bool:
+def seems_foreign(text: str) -> bool:
     """Return whether a text is probably in a language that the FAQ does not speak: most of its words are in another
-    script, or it is a sentence with hardly an English function word: fewer than `least_share` of its words. English
-    without them ("card declined wtf") seems foreign too, so this is for a text that finds nothing."""
+    script, or it is a sentence with hardly an English function word. English without them ("card declined wtf") seems
+    foreign too, so this is for a text that finds nothing."""
     if detect_language(text) == "zh":
         return False
     words = _WHOLE_WORD.findall(fold(ends_of(text)))
     latin = [word for word in words if word.isascii()]
     if len(latin) < len(words) / 2:
         return True
-    return len(latin) >= _SENTENCE_WORDS and sum(word in _STOP_WORDS for word in latin) < least_share * len(latin)
+    return len(latin) >= _SENTENCE_WORDS and sum(word in _STOP_WORDS for word in latin) < _ENGLISH_SHARE * len(latin)
 
 
 def wording(text: str) -> str:

@@ -15,13 +15,26 @@ from shared.process.clock import wire_unix_ms
 from shared.versions.faq_bundle import Bundle, sign_faq
 from shared.versions.signature import key_id, read_private_key
 
+
+def _pages(context: typer.Context, parameter: typer.CallbackParam, value: list[Path]) -> list[Path]:
+    """Check that the paths can be read; name the remedy for a web address."""
+    for path in value:
+        if str(path).startswith(("http:/", "https:/")):
+            raise SettingsError(f"PAGES {path}: is an address; save the pages (`wget --mirror`), and name their folder")
+    PATH_TO_READ(context, parameter, value)
+    return value
+
+
 faq_app = typer.Typer(help="Read a shop's pages as an FAQ; sign the FAQ for edges.", no_args_is_help=True)
 
 
 @faq_app.command("read")
 def read(
     pages: Annotated[
-        list[Path], typer.Argument(metavar="PAGES...", help="Markdown, HTML, CSV and JSON files, or folders with them")
+        list[Path],
+        typer.Argument(
+            metavar="PAGES...", callback=_pages, help="Markdown, HTML, CSV and JSON files, or folders with them"
+        ),
     ],
     out: Annotated[
         Path | None,

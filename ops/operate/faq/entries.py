@@ -2,112 +2,130 @@
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 
 from ops.operate.faq.files import LeftOut
+from ops.operate.faq.languages import is_foreign
 from ops.operate.faq.sections import Section, is_short
 from shared.facts import facts_in
 from shared.faq.entries import FaqEntry
-from shared.faq.terms import detect_language, seems_foreign, wording
+from shared.faq.terms import detect_language, wording
 from shared.faq.texts import INVISIBLE, MAX_ANSWER_CHARS, MAX_QUESTION_CHARS, fault_of, shown
 from shared.faq.words.fold import plain_entry
 
 _SLUG_CHARS: Final = 40
-_DIGEST_BYTES: Final = 4
-_DECLARED: Final = ("en", "zh")
-_FOREIGN_SHARE: Final = 0.8
-_ENGLISH_SHARE: Final = 0.25
-"""Of an English page's words 0.3 and more are function words of English, of another language's up to 0.18."""
+_DIGEST_BYTES: Final = 8
+_OWN_ID: Final = re.compile(r"[a-z0-9-]+-[0-9a-f]{16}")
 
 
-@dataclass(slots=True)
 class Entries:
-    """`kept` in their order.
+    """What pages give. Call `add` for each page, then `finish` once."""
 
-    Attributes:
-        others: The FAQ's entries of other files, which keep their questions.
-        before: The entries that were read earlier: what was added to their wordings stays.
-    """
+    def __init__(self, others: Mapping[str, Iterable[FaqEntry]], before: Sequence[FaqEntry] = ()) -> None:
+        """Start without entries.
 
-    others: Iterable[FaqEntry] = ()
-    before: Iterable[FaqEntry] = ()
-    left_out: list[LeftOut] = field(default_factory=list)
-    _kept: dict[str, tuple[Section, FaqEntry]] = field(default_factory=dict)
-    _conflicts: dict[str, Section] = field(default_factory=dict)
-
-    @property
-    def kept(self) -> list[FaqEntry]:
-        added = {(entry.id, entry.language): (*entry.alternatives, *entry.also) for entry in self.before}
-        asked = {*self._kept, *(wording(plain_entry(each)) for entry in self.others for each in entry.wordings)}
-        entries = []
-        for _, entry in self._kept.values():
-            own = {wording(plain_entry(each)): each for each in added.get((entry.id, entry.language), ())}
-            entries.append(
-                msgspec.structs.replace(entry, alternatives=tuple(own[each] for each in own if each not in asked))
-            )
-            asked |= own.keys()
-        return entries
+        Args:
+            others: The entries of the FAQ's other files, by file name, which keep their questions.
+            before: The entries that were read earlier: what was added to them stays.
+        """
+        self.left_out: list[LeftOut] = []
+        self._taken = {
+            _asked(each): f"{shown(entry.id)} of {file} beside it"
+            for file, entries in others.items()
+            for entry in entries
+            for each in entry.wordings
+        }
+        self._before = before
+        self._kept: dict[str, tuple[Section, FaqEntry]] = {}
+        self._conflicts: dict[str, Section] = {}
 
     def add(self, sections: Sequence[Section]) -> None:
-        """Add a page's sections, unless the page is in a language that the FAQ does not speak."""
-        if not sections:
+        """Add a page's sections, but not those in a language that the FAQ does not speak."""
+        text = "\n".join(f"{section.question}\n{section.answer}" for section in sections)
+        if sections and is_foreign(text, sections[0].language):
+            named = f' (it says "{sections[0].language}")' if sections[0].language else ""
+            self.left_out.append(LeftOut(sections[0].page, "", f"is in neither English nor Chinese{named}"))
             return
-        page, declared = sections[0].page, sections[0].language.partition("-")[0].partition("_")[0].lower()
-        if declared not in _DECLARED if declared else _is_foreign(sections):
-            named = f' ("{sections[0].language}")' if declared else ""
-            self.left_out.append(LeftOut(page, "", f"is in neither English nor Chinese{named}"))
-            return
-        taken = {wording(plain_entry(asked)): entry.id for entry in self.others for asked in entry.wordings}
         for section in sections:
-            self._add(section, taken)
+            self._add(section)
 
-    def _add(self, section: Section, taken: dict[str, str]) -> None:
+    def _add(self, section: Section) -> None:
         question, answer = (_visible(text) for text in (section.question, section.answer))
-        asked = wording(plain_entry(question))
+        asked = _asked(question)
         if (why := _fault(section, question, answer)) is not None:
             self._leave_out(section, why)
-        elif asked in taken:
-            self._leave_out(section, f"is asked by the entry {shown(taken[asked])} of another file")
+        elif asked in self._taken:
+            self._leave_out(section, f"is asked by the entry {self._taken[asked]}")
         elif asked in self._conflicts:
-            self._leave_out(section, f"has other figures on {self._conflicts[asked].page}; correct one of them")
+            self._leave_out(section, _conflict(self._conflicts[asked]))
         elif asked not in self._kept:
-            self._kept[asked] = section, _entry(section, question, answer)
+            self._kept[asked] = section, _entry(section, question, answer, asked)
         elif set(facts_in(self._kept[asked][1].answer)) != set(facts_in(answer)):
             other, _ = self._kept.pop(asked)
             self._conflicts[asked] = section
-            self._leave_out(other, f"has other figures on {section.page}; correct one of them")
-            self._leave_out(section, f"has other figures on {other.page}; correct one of them")
+            self._leave_out(other, _conflict(section))
+            self._leave_out(section, _conflict(other))
         elif wording(self._kept[asked][1].answer) != wording(answer):
             self._leave_out(section, f"is on {self._kept[asked][0].page} too, whose text is kept")
+
+    def finish(self) -> list[FaqEntry]:
+        """Return the entries, with what was added to earlier ones: other wordings, another language. What no page has
+        any more is left out."""
+        asked = {*self._kept, *self._taken}
+        found = {(entry.id, entry.language): entry for _, entry in self._kept.values()}
+        for old in self._before:
+            new = found.get((old.id, old.language))
+            if new is None and any((old.id, language) in found for language in ("en", "zh")):
+                found[old.id, old.language] = old
+            elif new is None:
+                self.left_out.append(LeftOut("the file before", old.question, "is on no page any more"))
+            else:
+                wordings = {
+                    name: tuple(each for each in getattr(old, name) if _asked(each) not in asked)
+                    for name in ("alternatives", "also")
+                }
+                found[old.id, old.language] = msgspec.structs.replace(new, **wordings)
+                asked.update(_asked(each) for name in wordings for each in wordings[name])
+        return list(found.values())
 
     def _leave_out(self, section: Section, why: str) -> None:
         self.left_out.append(LeftOut(section.page, section.question, why))
 
 
+def not_read(entries: Iterable[FaqEntry]) -> FaqEntry | None:
+    """Return an entry that was not read from a page, by its id; None if all were."""
+    return next((entry for entry in entries if not _OWN_ID.fullmatch(entry.id)), None)
+
+
 def encode(entries: Iterable[FaqEntry]) -> bytes:
     """Return entries as the content of an FAQ file."""
-    records = [
-        {
-            "id": entry.id,
-            "topic": entry.topic,
-            entry.language: {"question": entry.question, "alternatives": entry.alternatives, "answer": entry.answer},
+    records: dict[str, dict[str, Any]] = {}
+    for entry in entries:
+        record = records.setdefault(entry.id, {"id": entry.id, "topic": entry.topic})
+        record[entry.language] = {
+            "question": entry.question,
+            "alternatives": entry.alternatives,
+            "answer": entry.answer,
+            **({"also": entry.also} if entry.also else {}),
         }
-        for entry in entries
-    ]
-    return msgspec.json.format(msgspec.json.encode(records), indent=2) + b"\n"
+    return msgspec.json.format(msgspec.json.encode(list(records.values())), indent=2) + b"\n"
 
 
-def _entry(section: Section, question: str, answer: str) -> FaqEntry:
-    """Return a section as an entry, whose id stays while the page's name and the question do."""
-    digest = hashlib.blake2b(f"{section.page}\0{question}".encode(), digest_size=_DIGEST_BYTES).hexdigest()
+def _asked(text: str) -> str:
+    return wording(plain_entry(text))
+
+
+def _entry(section: Section, question: str, answer: str, asked: str) -> FaqEntry:
+    """Return a section as an entry. Its id stays while the question does."""
+    digest = hashlib.blake2b(asked.encode(), digest_size=_DIGEST_BYTES).hexdigest()
     slug = re.sub(r"[^a-z0-9]+", "-", question.lower())[:_SLUG_CHARS].strip("-")
+    topic = " ".join(_visible(section.topic).split())[:MAX_QUESTION_CHARS]
     return FaqEntry(
         id=f"{slug or 'page'}-{digest}",
-        topic=_visible(section.topic)[:MAX_QUESTION_CHARS] or section.page,
+        topic=topic if fault_of(topic, MAX_QUESTION_CHARS) is None else "pages",
         language=detect_language(f"{question}\n{answer}"),
         question=question,
         alternatives=(),
@@ -121,16 +139,16 @@ def _fault(section: Section, question: str, answer: str) -> str | None:
     for text, most in ((question, MAX_QUESTION_CHARS), (answer, MAX_ANSWER_CHARS)):
         if (fault := fault_of(text, most)) is not None:
             return f"has {fault}"
-    if not wording(plain_entry(question)):
+    if not _asked(question):
         return "has no word in English or Chinese"
+    if is_foreign(f"{question}\n{answer}"):
+        return "is in neither English nor Chinese"
     return None
 
 
-def _is_foreign(sections: Sequence[Section]) -> bool:
-    """Return whether most of a page seems to be in another language."""
-    foreign = sum(len(each.answer) for each in sections if seems_foreign(each.answer, least_share=_ENGLISH_SHARE))
-    return foreign > _FOREIGN_SHARE * sum(len(section.answer) for section in sections)
+def _conflict(other: Section) -> str:
+    return f"has other figures on {other.page}; correct one of them"
 
 
 def _visible(text: str) -> str:
-    return INVISIBLE.sub("", text).strip()
+    return INVISIBLE.sub("", text).replace("\ufeff", "").strip()

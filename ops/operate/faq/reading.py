@@ -1,60 +1,90 @@
 """Read files as FAQ entries, write them, and print what was left out."""
 
 import sys
+import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from ops.command_line import settings_of
-from ops.operate.faq.entries import Entries, encode
-from ops.operate.faq.files import LeftOut, read_pages
-from ops.operate.faq.sections import sections_of, without_repeated
+from ops.operate.faq.entries import Entries, encode, not_read
+from ops.operate.faq.files import LeftOut, Pages
+from ops.operate.faq.sections import read_once, sections_of, with_own_titles
 from shared.errors import SettingsError
-from shared.faq.entries import MAX_ENTRIES, FaqEntry, entries_of, read_entries
+from shared.faq.entries import FaqEntry, read_entries
 from shared.faq.texts import shown
 from shared.nouns import counted
 
 
-def read_as_faq(pages: list[Path], out: Path | None) -> None:
+def read_as_faq(paths: list[Path], out: Path | None) -> None:
     """Write the entries of files and folders to `out`, whole or not at all; without `out` only print what they are.
-    Raises SettingsError for a path that is missing, or if there is no entry."""
+    Raises SettingsError for a path that is missing, if there is no entry, or if `out` has entries of no page."""
     if out is not None and out.suffix != ".json":
         raise SettingsError(f"--out {out}: name a file that ends in .json")
-    found, left_out = read_pages(pages, but=out)
-    own, repeated = without_repeated(found)
-    entries = Entries(_others(out), read_entries(out) if out is not None and out.is_file() else ())
+    out = None if out is None else out.resolve()
+    before = _before(out)
+    found = Pages()
+    found.read(paths, but=out)
+    own, repeated = read_once(with_own_titles(found.pages))
+    entries = Entries(_others(out), before)
     for page in own:
-        entries.add(list(sections_of(page)))
-    _print(entries, [*left_out, *entries.left_out], len(found), repeated)
-    if not entries.kept:
-        named = ", ".join(map(str, pages))
+        entries.add(sections_of(page))
+    kept = entries.finish()
+    _print(kept, [*found.left_out, *entries.left_out], len(found.pages), repeated, found.ignored)
+    if not kept:
+        named = ", ".join(map(str, paths))
         raise SettingsError(f"{named}: no entry; name pages with headings, or with questions and answers")
-    if len(entries.kept) > MAX_ENTRIES:
-        raise SettingsError(f"{len(entries.kept)} entries; at most {MAX_ENTRIES}: name fewer pages")
-    content = encode(entries.kept)
-    entries_of(content, out or "the pages")
     if out is None:
         sys.stdout.write("nothing was written: name a file by --out\n")
-    else:
-        new = out.with_name(f"{out.name}.new")
-        new.write_bytes(content)
+        return
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=".faq-") as folder:
+        new = Path(folder) / out.name
+        new.write_bytes(encode(kept))
+        read_entries(new)
         new.replace(out)
-        sys.stdout.write(f"{out}: written; use it by REPLYLINE_FAQ__PATH={out}, or a folder with it\n")
+    sys.stdout.write(f"{out}: written; use it by REPLYLINE_FAQ__PATH={out}, or a folder with it\n")
 
 
-def _others(out: Path | None) -> list[FaqEntry]:
-    """Return the entries of the other files of the FAQ, if `out` lies in its folder."""
-    path = settings_of("faq").faq.path
-    if out is None or path is None or not path.is_dir() or path.resolve() != out.resolve().parent:
+def _before(out: Path | None) -> list[FaqEntry]:
+    """Return the entries that `out` has. Raises SettingsError if one is of no page: it would be lost."""
+    if out is None or not out.exists():
         return []
-    return [entry for file in sorted(path.glob("*.json")) if file.name != out.name for entry in read_entries(file)]
+    entries = read_entries(out)
+    if (entry := not_read(entries)) is not None:
+        raise SettingsError(
+            f"--out {out}: has the entry {shown(entry.id)}, which was read from no page; name another file"
+        )
+    return entries
 
 
-def _print(entries: Entries, left_out: list[LeftOut], pages: int, repeated: list[str]) -> None:
+def _others(out: Path | None) -> dict[str, list[FaqEntry]]:
+    """Return the entries of the other FAQ files in the folder of `out`, by file name: the folder is the FAQ, or may
+    become it. Other JSON in it counts only if it is the FAQ."""
+    faq = settings_of("faq").faq.path
+    is_faq = faq is not None and out is not None and faq.resolve() == out.parent
+    if out is None or (faq is not None and not is_faq):
+        return {}
+    others = {}
+    for file in sorted(each for each in out.parent.glob("*.json") if each.resolve() != out):
+        try:
+            others[file.name] = read_entries(file)
+        except SettingsError:
+            if is_faq:
+                raise
+    return others
+
+
+def _print(
+    kept: Sequence[FaqEntry], left_out: Sequence[LeftOut], pages: int, repeated: Sequence[str], ignored: Counter[str]
+) -> None:
     for each in left_out:
         sys.stderr.write(f"left out: {each}\n")
     if repeated:
-        sys.stderr.write(f"left out of all pages, since most have it: {', '.join(map(shown, repeated))}\n")
-    languages = Counter(entry.language for entry in entries.kept)
+        sys.stderr.write(f"read once, since most pages have it: {', '.join(map(shown, repeated))}\n")
+    if ignored:
+        kinds = ", ".join(f"{kind} {number}" for kind, number in sorted(ignored.items()))
+        sys.stderr.write(f"no pages: {counted(ignored.total(), 'file')} ({kinds})\n")
+    languages = Counter(entry.language for entry in kept)
     named = ", ".join(f"{number} {language}" for language, number in sorted(languages.items()))
-    read = f"{counted(len(entries.kept), 'entry', 'entries')} of {counted(pages, 'page')}"
+    read = f"{counted(len(kept), 'entry', 'entries')} of {counted(pages, 'page')}"
     sys.stdout.write(f"{read}{f' ({named})' if named else ''}\n")

@@ -1,13 +1,13 @@
 """Cut pages into sections, each a question with its answer. Pure.
 
 The path of headings is a section's question ("Returns – Fees"); a heading that is a question is one by itself. A long
-section is cut at its paragraphs. What most pages repeat is left out.
+section is cut at its paragraphs. A paragraph that most pages have is read once.
 """
 
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -23,54 +23,85 @@ _BEGINNING_CHARS: Final = 60
 _QUESTION_CHARS: Final = 200
 _FEWEST_PAGES: Final = 4
 """From this number of pages on, a paragraph of more than half of them belongs to none."""
-_SITE_NAME: Final = re.compile(r"\s+[|·•–—-]\s+[^|·•–—-]+$")
+_SENTENCES: Final = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
+_BETWEEN_NAMES: Final = re.compile(r" [|·•–—:-]{1,2} ")
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A question with its answer, of the page `page`; `topic` is the page's title."""
+    """A question with its answer, of the page `page`; `topic` is the page's title, `path` the question with the
+    headings above it."""
 
     page: str
     language: str
     topic: str
     question: str
     answer: str
+    path: str
 
 
-def without_repeated(pages: Sequence[Page]) -> tuple[list[Page], list[str]]:
-    """Return the pages without the paragraphs of more than half of them, and those paragraphs."""
+def read_once(pages: Sequence[Page]) -> tuple[list[Page], list[str]]:
+    """Return the pages with each paragraph that more than half of them have on the first one alone, and those
+    paragraphs."""
     if len(pages) < _FEWEST_PAGES:
         return list(pages), []
     seen = Counter(text for page in pages for text in {each.text for each in page.blocks if isinstance(each, Text)})
     repeated = {text for text, pages_with_it in seen.items() if pages_with_it * 2 > len(pages)}
-
-    def own(block: Block) -> bool:
-        return not (isinstance(block, Text) and block.text in repeated)
-
-    kept = [Page(page.name, page.title, page.language, tuple(filter(own, page.blocks))) for page in pages]
+    left, kept = set(repeated), []
+    for page in pages:
+        own: list[Block] = []
+        for block in page.blocks:
+            if not isinstance(block, Text) or block.text not in repeated:
+                own.append(block)
+            elif block.text in left:
+                left.discard(block.text)
+                own.append(block)
+        kept.append(replace(page, blocks=tuple(own)))
     return kept, sorted(repeated)
 
 
-def sections_of(page: Page) -> Iterator[Section]:
-    """Yield the page's sections in order."""
-    title = _SITE_NAME.sub("", page.title) or PurePosixPath(page.name).stem.replace("-", " ").replace("_", " ")
+def with_own_titles(pages: Sequence[Page]) -> list[Page]:
+    """Return the pages without the site's name in their titles: the part that two thirds of them share, or, of one
+    page, the last."""
+    sites = [page for page in pages if page.is_site]
+    shared = Counter(part for page in sites for part in set(_BETWEEN_NAMES.split(page.title)))
+    named = []
+    for page in pages:
+        parts = _BETWEEN_NAMES.split(page.title) if page.is_site else [page.title]
+        own = [part for part in parts if len(sites) == 1 or shared[part] * 3 <= len(sites) * 2]
+        own = own[:-1] if len(sites) == 1 and len(own) > 1 else own
+        named.append(replace(page, title=" – ".join(own) or page.title))
+    return named
+
+
+def sections_of(page: Page) -> list[Section]:
+    """Return the page's sections in order; each has another question, with the headings above where two are alike."""
+    sections = list(_sections_of(page))
+    times = Counter(section.question for section in sections)
+    return [replace(each, question=each.path) if times[each.question] > 1 else each for each in sections]
+
+
+def _sections_of(page: Page) -> Iterator[Section]:
+    title = page.title or PurePosixPath(page.name).stem.replace("-", " ").replace("_", " ")
     topic = next((each.text for each in page.blocks if isinstance(each, Heading) and each.level == 1), title)
     path: list[Heading] = []
     body: list[str] = []
 
     def section() -> Iterator[Section]:
-        asked = _question(topic, path)
-        for question, answer in _cut(asked, body):
-            yield Section(page.name, page.language, topic, question, answer)
+        whole = _path(topic, path)
+        alone = path[-1].text if path and _is_question(path[-1].text) else whole
+        for question, answer in _cut(alone, body, _MOST_CHARS):
+            yield Section(page.name, page.language, topic, question, answer, question.replace(alone, whole, 1))
         body.clear()
 
     for block in page.blocks:
         if isinstance(block, Text):
             body.append(block.text)
         elif isinstance(block, Asked):
-            alone = block.whole or _is_question(block.question)
-            question = block.question if alone else _question(topic, [*path, Heading(6, block.question)])
-            yield Section(page.name, page.language, topic, question, block.answer)
+            whole = _path(topic, [*path, Heading(6, block.question)])
+            alone = block.question if block.whole or _is_question(block.question) else whole
+            for question, answer in _cut(alone, [block.answer], _MOST_CHARS * 3):
+                yield Section(page.name, page.language, topic, question, answer, question.replace(alone, whole, 1))
         else:
             yield from section()
             path = [*(above for above in path if above.level < block.level), block]
@@ -87,33 +118,39 @@ def _is_question(text: str) -> bool:
     return text.rstrip().endswith(_QUESTION_ENDS)
 
 
-def _question(topic: str, path: Sequence[Heading]) -> str:
+def _path(topic: str, path: Sequence[Heading]) -> str:
     names = [heading.text for heading in path]
-    if names and _is_question(names[-1]):
-        return names[-1]
     if not path or path[0].level > 1:
         names.insert(0, topic)
     question = " – ".join(name.rstrip(":：") for name in dict.fromkeys(names))
     return question if len(question) <= _QUESTION_CHARS else f"{names[0][:80]} – {names[-1][:110]}"
 
 
-def _cut(question: str, paragraphs: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield a section's parts, of at most `_MOST_CHARS` characters where its paragraphs are not longer. A later part
-    has the beginning of its text in its question."""
+def _cut(question: str, paragraphs: Iterable[str], most: int) -> Iterator[tuple[str, str]]:
+    """Yield a section's parts, of at most `most` characters where its lines are not longer. A later part has the
+    beginning of its text in its question."""
     parts: list[list[str]] = [[]]
-    for paragraph in (piece for each in paragraphs for piece in _pieces(each)):
-        if parts[-1] and sum(map(len, parts[-1])) + len(paragraph) > _MOST_CHARS:
+    length = 0
+    for paragraph in (piece for each in paragraphs for piece in _pieces(each, most)):
+        if parts[-1] and length + len(paragraph) > most:
             parts.append([])
+            length = 0
         parts[-1].append(paragraph)
+        length += len(paragraph)
     for number, part in enumerate(parts):
         if part:
             name = question if number == 0 else f"{question.rstrip('?？')} – {_beginning(part[0])}"
             yield name, "\n".join(part)
 
 
-def _pieces(paragraph: str) -> list[str]:
-    """Return a paragraph, or the lines of one that is too long: a list's items, a table's rows."""
-    return [paragraph] if len(paragraph) <= _MOST_CHARS else paragraph.split("\n")
+def _pieces(paragraph: str, most: int) -> list[str]:
+    """Return a paragraph; of one that is too long its lines (a list's items, a table's rows), of a long line its
+    sentences."""
+    if len(paragraph) <= most:
+        return [paragraph]
+    return [
+        piece for line in paragraph.split("\n") for piece in (_SENTENCES.split(line) if len(line) > most else [line])
+    ]
 
 
 def _beginning(text: str) -> str:

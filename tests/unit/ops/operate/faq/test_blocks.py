@@ -12,6 +12,10 @@ FAQ_PAGE = (
     '<script type="application/ld+json">{"@type": "FAQPage", "mainEntity": [{"@type": "Question", "name": "Can I swap '
     'it?", "acceptedAnswer": {"@type": "Answer", "text": "<p>Yes, within <b>30</b>&nbsp;days.</p>"}}]}</script>'
 )
+SPANS = (
+    "<table><tr><th rowspan=2>To</th><th colspan=2>Post</th></tr><tr><th>1 kg</th><th>5 kg</th></tr>"
+    "<tr><td rowspan=2>Oslo</td><td>1 €</td><td>2 €</td></tr><tr><td colspan=2>free</td></tr></table>"
+)
 
 
 @pytest.mark.parametrize(
@@ -26,6 +30,19 @@ FAQ_PAGE = (
         f'<button aria-controls="a">{Q}</button><div id="a" hidden>{A}</div>',
         f'<h3><button aria-expanded="false" aria-controls="a:1"><span>{Q}</span></button></h3><div id="a:1">{A}</div>',
         f'<ul><li><h3><a aria-controls="a" href="#a">{Q}</a></h3><div id="a"><p>{A}</p></div></li></ul>',
+        FAQ_PAGE.replace('"Question"', '["Thing", "https://schema.org/Question"]'),
+        FAQ_PAGE.replace("}}]}", "}},]}").replace("swap it", "swap\nit"),
+        FAQ_PAGE.replace('ld+json">', 'ld+json; charset=utf-8">/*<![CDATA[*/').replace("</script>", "/*]]>*/</script>"),
+        FAQ_PAGE.replace("<b>30</b>&nbsp;", "&amp;lt;b&amp;gt;30&amp;lt;/b&amp;gt;&amp;nbsp;"),
+        f'<div itemtype="https://schema.org/Question"><h3 itemprop="name">{Q}</h3><p itemprop="text">{A}</p></div>',
+        f'<h2><button data-bs-toggle="collapse" data-bs-target="#a">{Q} +</button></h2><div id="a">{A}</div>',
+        f"<p><strong>{Q}</strong><br>{A}</p>",
+        f"<div>{Q}</div><div>{A}</div>",
+        f"<p>Q: {Q} A: {A}</p>",
+        f"<p><b>Q:</b> {Q}</p><p><b>A:</b> {A}</p>",
+        f"<ul><li>{Q}<p>{A}</p></li></ul>",
+        f"<details><summary>Returns</summary><details><summary>{Q}</summary>{A}</details></details>",
+        f"<p>{Q}</p><button aria-controls=a>Show answer</button><div id=a>{A}</div>",
     ],
 )
 def test_a_marked_question_is_read_with_its_answer_once(html: str) -> None:
@@ -51,6 +68,14 @@ def test_a_marked_question_is_read_with_its_answer_once(html: str) -> None:
         ("<pre>a\n  b</pre>", Text("a\n  b")),
         ("words <i>without</i> a paragraph", Text("words without a paragraph")),
         ("<p>1 &lt; 2 &amp; 3</p>", Text("1 < 2 & 3")),
+        ("<p><strong>Fees</strong></p>", Heading(6, "Fees")),
+        ("<div role=heading aria-level=3>Fees ¶</div>", Heading(3, "Fees")),
+        ("<p>19<sup>99</sup> € or 4,90<sup>1</sup> €</p>", Text("19.99 € or 4,90 €")),
+        ("<p><del>79 €</del> 59 €</p>", Text("59 €")),
+        ("<p>By <a href='//x.de'>mail</a><a href='HTTPS://x.de/y'> now</a></p>", Text("By mail now (HTTPS://x.de/y)")),
+        ("<ol start=4><li>Pack</li></ol>", Text("4. Pack")),
+        ("<ul>Also:<li>a</li><ul><li>b</li></ul></ul>", Text("Also:\n- a\n  - b")),
+        (SPANS, Text("Oslo: Post 1 kg 1 €, Post 5 kg 2 €\nOslo: Post 1 kg free, Post 5 kg free")),
     ],
 )
 def test_a_block_is_plain_text(html: str, expected: Block) -> None:
@@ -76,6 +101,34 @@ def test_what_is_around_the_content_is_not_read(html: str) -> None:
     assert read_html(f"<body>{html}<p>yes</p>{html}</body>").blocks == (Text("yes"),)
 
 
+@pytest.mark.parametrize(
+    "html",
+    [
+        "<html class=no-cookies><body class='cookies-not-set'>{}</body></html>",
+        "<body><main class=has-breadcrumbs>{}</main></body>",
+        "<body><form action=/><h2>yes</h2>{}</form></body>",
+        "<body><p>one</p><p role=alert>two</p>{}</body>",
+        "<body><main> </main><div>{}</div></body>",
+        "<body><div id=cookie-cutters>{}</div></body>",
+        "<body><article>teaser</article><div>{}</div></body>",
+        "<body><div><header><h1>yes</h1></header>{}</div></body>",
+    ],
+)
+def test_no_content_is_taken_for_what_is_around_it(html: str) -> None:
+    assert read_html(html.format("<p>In 30 days.</p>")).blocks[-1] == Text("In 30 days.")
+
+
+def test_what_a_page_shows_counts_more_than_its_data() -> None:
+    html = f"{FAQ_PAGE}<h2>{Q}</h2><p>Within 14 days.</p>"
+    assert read_html(html).blocks == (Heading(2, Q), Text("Within 14 days."))
+
+
+@pytest.mark.parametrize("piece", ["<dl><dt>Is it so?<dd>", "<ul><li>a<ul>", "<b><i>", "<div id=a><a aria-controls=a>"])
+def test_nested_markup_is_read_once(piece: str) -> None:
+    """It took twice as long for each level."""
+    assert len("".join(map(repr, read_html(piece * 60 + "the end").blocks))) < 60_000
+
+
 def test_the_main_part_is_read_alone_with_its_own_header() -> None:
     html = "<body><div>around</div><main><header><h1>Returns</h1></header><p>In 30 days.</p></main></body>"
     assert read_html(html).blocks == (Heading(1, "Returns"), Text("In 30 days."))
@@ -83,8 +136,8 @@ def test_the_main_part_is_read_alone_with_its_own_header() -> None:
 
 @pytest.mark.parametrize("around", ["div", "main", "body"])
 def test_a_button_inside_what_it_opens_is_read_as_text(around: str) -> None:
-    html = f"<{around} id='a'><button aria-controls='a'>Open</button><p>In 30 days.</p></{around}>"
-    assert read_html(html).blocks == (Text("Open"), Text("In 30 days."))
+    html = f"<{around} id='a'><button aria-controls='a'>Sizes</button><p>In 30 days.</p></{around}>"
+    assert read_html(html).blocks == (Text("Sizes"), Text("In 30 days."))
 
 
 TAGS = (

@@ -39,9 +39,9 @@ NONE = {
     "b.html": ("<title>404 Not Found</title><p>Oh no</p>", 'b.html: says "404 Not Found"'),
     "c.html": ("<div>" * 5_000, "c.html: is nested too deeply"),
     "a.csv": ("a,b\n1,2\n", 'a.csv: its first row has to name the columns: "question" and "answer"'),
-    "b.csv": ('question,answer\n"a,b\n', "b.csv: is no table: unexpected end of data"),
-    "a.json": ("[1, 2", "a.json: is no JSON: Input data was truncated"),
-    "b.json": ('{"a": 1}', 'b.json: has no list of articles: objects with "title" and "body"'),
+    "b.csv": ('question,answer\n"a,b\n', 'b.csv: "a,b" has no answer, row 2'),
+    "a.json": ("[1, 2", "a.json: is no JSON: Expecting"),
+    "b.json": ('{"a": 1}', 'b.json: has no article: an object with "title" and "body"'),
     "a.md": ("# Versand\n\nWir liefern nach Polen.", "a.md: is in neither English nor Chinese"),
     "b.md": ("# Shipping\n\nOh no.", 'b.md: "Shipping" says only "Oh no."'),
     "c.md": (
@@ -82,7 +82,7 @@ def test_a_file_without_entries_is_one_line_and_the_others_are_read(
     (tmp_path / ".git" / "hidden.md").write_text("# No\n\nThis is not to be read by anyone.")
     assert read(monkeypatch, str(tmp_path)) == 0
     printed = capsys.readouterr()
-    assert len(printed.err.splitlines()) == 1
+    assert printed.err.splitlines()[1:] == ["no pages: 1 file (.png 1)"]
     assert printed.out.startswith("1 entry of ")
 
 
@@ -131,7 +131,7 @@ def test_a_question_of_another_file_of_the_faq_keeps_its_answer(
     page.write_text(f"# Shipping\n\n{ENGLISH}\n\n## Abroad\n\nTo Norway too, in a week or in two.\n")
     monkeypatch.setenv("REPLYLINE_FAQ__PATH", str(faq))
     assert read(monkeypatch, str(page), "--out", str(faq / "site.json")) == 0
-    assert 'left out: page.md: "Shipping" is asked by the entry "own" of another file' in capsys.readouterr().err
+    assert 'left out: page.md: "Shipping" is asked by the entry "own" of own.json beside it' in capsys.readouterr().err
     assert [each.question for each in read_entries(faq)] == ["Shipping?", "Shipping – Abroad"]
 
 
@@ -150,3 +150,91 @@ def test_a_wrong_argument_is_one_line(
     monkeypatch.chdir(tmp_path)
     assert read(monkeypatch, *words) == 2
     assert capsys.readouterr().err.splitlines()[-1].endswith(said)
+
+
+HIDDEN: tuple[dict[str, Any], ...] = (
+    {"draft": True}, {"draft": "true"}, {"draft": 1}, {"state": "draft"}, {"status": 1}, {"status": 0},
+    {"status": "private"}, {"published": False}, {"published_at": None}, {"user_segment_id": 7},
+    {"visibility": "agents"},
+)  # fmt: skip
+SHOWN: tuple[dict[str, Any], ...] = (
+    {"draft": False}, {"status": 2}, {"status": "publish"}, {"state": "published"}, {"published": True},
+    {"published_at": "2026-01-01"}, {"user_segment_id": None},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("fields", [*HIDDEN, *SHOWN], ids=str)
+def test_only_what_customers_see_is_read(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, fields: dict[str, Any]
+) -> None:
+    page = tmp_path / "export.json"
+    page.write_text(json.dumps({"payload": {"nodes": [{"title": "Shipping", "body": ENGLISH} | fields]}}))
+    assert read(monkeypatch, str(page)) == (2 if fields in HIDDEN else 0)
+    printed = capsys.readouterr()
+    assert ('export.json: "Shipping" is not public: ' in printed.err) == (fields in HIDDEN)
+
+
+def test_a_file_that_a_person_wrote_is_not_overwritten(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    out, page = tmp_path / "mine.json", tmp_path / "shipping.md"
+    out.write_text('[{"id": "own", "topic": "a", "en": {"question": "Hm?", "alternatives": [], "answer": "Yes."}}]')
+    page.write_text(ONE["shipping.md"])
+    before = out.read_bytes()
+    assert read(monkeypatch, str(page), "--out", str(out)) == 2
+    assert 'has the entry "own", which was read from no page; name another file' in capsys.readouterr().err
+    assert out.read_bytes() == before
+
+
+def test_what_a_person_added_stays_and_what_no_page_has_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    real, link, page = tmp_path / "real.json", tmp_path / "faq.json", tmp_path / "page.md"
+    page.write_text(f"# Shipping\n\n{ENGLISH}\n\n# Returns\n\nWithin 30 days of the delivery.\n")
+    link.symlink_to(real)
+    real.write_text("[]")
+    real.unlink()
+    assert read(monkeypatch, str(page), "--out", str(real)) == 0
+    first, second = json.loads(real.read_text())
+    first |= {"zh": {"question": "配送", "alternatives": [], "answer": "三天送到。"}}
+    first["en"]["also"] = ["parcel"]
+    real.write_text(json.dumps([first, second]))
+    (tmp_path / "moved").mkdir()
+    (tmp_path / "moved" / "p.md").write_text(f"# Shipping\n\n{ENGLISH}\n")
+    assert read(monkeypatch, str(tmp_path / "moved"), "--out", str(link)) == 0
+    assert json.loads(real.read_text()) == [first]
+    assert link.is_symlink()
+    assert 'left out: the file before: "Returns" is on no page any more' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "name", ["faq.html?lang=en", "index.php", "faq", "faq.aspx", "b\udcff.html", "two\nlines.html"]
+)
+def test_a_saved_page_is_read_whatever_its_name(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / name).write_text(f"<!doctype html><h1>Shipping</h1><p>{ENGLISH}</p><h1>No</h1><p>no</p>")
+    assert read(monkeypatch, str(tmp_path / "site"), "--out", str(tmp_path / "faq.json")) == 0
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["Yes, within 30 days.", "Free shipping on orders over $50.", "3-5 business days: EU."]
+)
+def test_a_short_english_answer_is_no_foreign_language(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "a.csv").write_text(f'question,answer\nDelivery,"{text}"\n')
+    assert read(monkeypatch, str(tmp_path)) == 0
+
+
+@pytest.mark.parametrize(
+    "text", ["Wir liefern nach Polen in drei Tagen.", "Nous livrons dans toute l'Europe.", "3日で届きます。"]
+)
+def test_another_language_is_named_whatever_the_page_says(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "a.html").write_text(f"<html lang=en><h1>Versand</h1><p>{text}</p>")
+    assert read(monkeypatch, str(tmp_path)) == 2
+    assert "is in neither English nor Chinese" in capsys.readouterr().err

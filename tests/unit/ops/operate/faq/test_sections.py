@@ -1,12 +1,15 @@
 """How a page is cut into questions with answers."""
 
+import pytest
+
 from ops.operate.faq.blocks import Asked, Block, Heading, Text
 from ops.operate.faq.files import Page
-from ops.operate.faq.sections import sections_of, without_repeated
+from ops.operate.faq.sections import read_once, sections_of, with_own_titles
 
 
 def asked(*blocks: Block, title: str = "Returns | Shop") -> list[tuple[str, str]]:
-    return [(each.question, each.answer) for each in sections_of(Page("returns.html", title, "en", blocks))]
+    (page,) = with_own_titles([Page("returns.html", title, "en", blocks, is_site=True)])
+    return [(each.question, each.answer) for each in sections_of(page)]
 
 
 def test_the_path_of_headings_is_the_question() -> None:
@@ -43,9 +46,28 @@ def test_a_long_list_is_cut_at_its_items() -> None:
     assert max(map(len, parts)) <= 1_300
 
 
-def test_what_stands_on_most_pages_is_left_out() -> None:
+def test_two_questions_alike_have_the_headings_above_them() -> None:
+    assert asked(
+        Heading(1, "Help"), Heading(2, "Shipping"), Heading(3, "Is it free?"), Text("From 50 €."),
+        Heading(2, "Returns"), Asked("Is it free?", "Always."),
+    ) == [("Help – Shipping – Is it free?", "From 50 €."), ("Help – Returns – Is it free?", "Always.")]  # fmt: skip
+
+
+def test_what_most_pages_have_is_read_once() -> None:
     pages = [Page(f"{n}.html", "", "", (Text("Call us"), Text(f"own {n}"))) for n in range(4)]
-    kept, repeated = without_repeated(pages)
-    assert [page.blocks for page in kept] == [(Text(f"own {n}"),) for n in range(4)]
+    kept, repeated = read_once(pages)
+    first, *others = [page.blocks for page in kept]
+    assert first == (Text("Call us"), Text("own 0"))
+    assert others == [(Text(f"own {n}"),) for n in range(1, 4)]
     assert repeated == ["Call us"]
-    assert without_repeated(pages[:3]) == (pages[:3], [])
+    assert read_once(pages[:3]) == (pages[:3], [])
+
+
+@pytest.mark.parametrize("form", ["{} | Wool | Berlin", "Wool | {} | Berlin", "Wool – Berlin – {}"])
+def test_the_sites_name_is_no_part_of_a_title(form: str) -> None:
+    pages = [Page("a.html", form.format(title), "", (), is_site=True) for title in ("Returns", "Fees – Poland", "Fees")]
+    assert [page.title for page in with_own_titles(pages)] == ["Returns", "Fees – Poland", "Fees"]
+
+
+def test_a_title_that_the_shop_wrote_stays_whole() -> None:
+    assert with_own_titles([Page("a.md", "Shipping – Poland", "", ())])[0].title == "Shipping – Poland"
