@@ -13,7 +13,8 @@ from typing import Final
 from markdown_it import MarkdownIt
 
 from ops.operate.faq.articles import articles_in
-from ops.operate.faq.blocks import Asked, Block, Heading, Html, read_html, text_of
+from ops.operate.faq.blocks import Asked, Block, Heading
+from ops.operate.faq.html import Html, read_html, text_of
 from shared.errors import SettingsError
 from shared.faq.texts import shown
 

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.operate.faq.blocks import Asked, Block, Heading, Text, read_html
+from ops.operate.faq.blocks import Asked, Block, Heading, Text
+from ops.operate.faq.html import read_html
 
 Q = "Can I swap it?"
 A = "Yes, within 30 days."
