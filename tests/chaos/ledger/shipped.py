@@ -217,15 +217,19 @@ class Shipped:
 
     def _lacking(self, request: ChatRequest, earlier: Sequence[Sequence[Turn]], most: int) -> Iterator[Sequence[Turn]]:
         """Yield the histories that a prompt may have without some of these turns: first without the oldest, more each
-        time; then those written in one period, as after the loss of a Redis. If the request's own turn names the first
+        time; then those written in one period, as that period wrote them: so a Redis that was lost begins, and so a
+        worker remembers those that its Redis did not acknowledge. If the request's own turn names the first
         turn of its prompt, then that one with any later and the nearest earlier ones; else any of the last few."""
         for first in range(max(1, len(earlier) - most + 1), len(earlier) + 1):
             yield [turns[0] for turns in earlier[first:]]
         names = [turns[0].request_id for turns in earlier]
-        written = [turn.request_id for turn in self._recorded.kept[request.session_id] if turn.request_id in names]
+        there = {id(turn) for turns in earlier for turn in turns}
+        written = [turn for turn in self._recorded.kept[request.session_id] if id(turn) in there]
         for begin, end in combinations(range(len(written) + 1), 2):
-            there = [turns[0] for turns in earlier if turns[0].request_id in written[begin:end]]
-            yield there[max(0, len(there) - most) :]
+            first_of: dict[str, Turn] = {}
+            for turn in written[begin:end]:
+                first_of.setdefault(turn.request_id, turn)
+            yield [first_of[name] for name in names if name in first_of][-most:]
         begun = [turn.window_start for turn in self._recorded.kept[request.session_id] if turn.request_id == request.id]
         places = [names.index(name) for name in begun if name in names]
         for place in places:
