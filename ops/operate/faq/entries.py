@@ -41,6 +41,7 @@ class Entries:
         self._before = before
         self._kept: dict[str, tuple[Section, FaqEntry]] = {}
         self._conflicts: dict[str, Section] = {}
+        self._named: set[str] = set()
 
     def add(self, sections: Sequence[Section]) -> None:
         """Add a page's sections, but not those in a language that the FAQ does not speak."""
@@ -73,13 +74,15 @@ class Entries:
 
     def finish(self) -> list[FaqEntry]:
         """Return the entries, with what was added to earlier ones: other wordings, another language. What no page has
-        any more is left out."""
+        any more is left out, by name unless its question was named or nothing is kept."""
         asked = {*self._kept, *self._taken}
         found = {(entry.id, entry.language): entry for _, entry in self._kept.values()}
         for old in self._before:
             new = found.get((old.id, old.language))
             if new is None and any((old.id, language) in found for language in ("en", "zh")):
                 found[old.id, old.language] = old
+            elif new is None and (not self._kept or _asked(old.question) in self._named):
+                continue
             elif new is None:
                 self.left_out.append(LeftOut("the file before", old.question, "is on no page any more"))
             else:
@@ -93,6 +96,7 @@ class Entries:
 
     def _leave_out(self, section: Section, why: str) -> None:
         self.left_out.append(LeftOut(section.page, section.question, why))
+        self._named.add(_asked(section.question))
 
 
 def not_read(entries: Iterable[FaqEntry]) -> FaqEntry | None:

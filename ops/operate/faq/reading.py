@@ -28,7 +28,10 @@ def read_as_faq(paths: list[Path], out: Path | None) -> None:
     own, repeated = read_once(with_own_titles(found.pages))
     entries = Entries(_others(out), before)
     for page in own:
-        entries.add(sections_of(page))
+        if (sections := sections_of(page)) or page.name in {each.page for each in found.left_out}:
+            entries.add(sections)
+        else:
+            found.left_out.append(LeftOut(page.name, "", "has no text of its own; save it as a browser shows it"))
     kept = entries.finish()
     _print(kept, [*found.left_out, *entries.left_out], len(found.pages), repeated, found.ignored)
     if not kept:
