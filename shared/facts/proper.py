@@ -12,6 +12,7 @@ _WORD: Final = re.compile(r"[^\W\d_][^\W_]*(?:['’&.-][^\W_]+)*")
 _BEGINS: Final = re.compile(r"(?:\A|[.!?:;。！？：；…\n(“\"「])[\s*_>#•\"“”'(-]*\Z")
 _HAN: Final = re.compile(r"[\u3400-\u9fff]")
 _POSSESSIVE: Final = re.compile(r"['’]s?\Z")
+_JOINTS: Final = re.compile(r"['’&.-]")
 _LEAST: Final = 2
 _MOST_CAPITALS: Final = 2  # words: "FSC?" and "GOTS CERTIFIED" are names, a whole question in capitals is none
 # Words with a capital that name nothing that could be wrong; days and months are another kind of fact.
@@ -45,16 +46,21 @@ def proper_names(text: str) -> list[str]:
 def words_of(texts: Iterable[str]) -> frozenset[str]:
     """Return the words that names are checked against: all of the texts in lower case, also without a last "s"."""
     words = {_POSSESSIVE.sub("", match[0]).lower() for text in texts for match in _WORD.finditer(text)}
-    words |= {part for word in words for part in re.split(r"['’&.-]", word)}
+    words |= {part for word in words for part in _JOINTS.split(word)}
     return frozenset(words | {word.removesuffix("s") for word in words})
 
 
 def unknown_names(text: str, known: frozenset[str]) -> list[str]:
     """Return the names of a text that `known` (`words_of`) does not have."""
+    return not_in(proper_names(text), known)
+
+
+def not_in(names: Iterable[str], known: frozenset[str]) -> list[str]:
+    """Return those of these names that `known` (`words_of`) does not have."""
     return [
         name
-        for name in proper_names(text)
+        for name in names
         if name not in known
         and name.removesuffix("s") not in known
-        and not all(part in known for part in re.split(r"['’&.-]", name))
+        and not all(part in known for part in _JOINTS.split(name))
     ]

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.conversation.turn import Turn
+from shared.faq.decision.features import Asked
 from shared.faq.decision.reading import Readings
 from shared.faq.decision.relation import least_relation, off_topic, relation_of
 from shared.faq.entries import LANGUAGES, PACKAGED_PATH, FaqEntry, FaqHit, read_entries
@@ -48,6 +49,15 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
+class _Question:
+    """A question, the weights of its terms, and the score of each entry `[entries]` by these."""
+
+    text: str
+    weights: Mapping[str, float]
+    shares: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
 class _Before:
     """The talk before: the terms of the question, and those of the entries that answered it."""
 
@@ -57,10 +67,10 @@ class _Before:
 
 @dataclass(frozen=True, slots=True)
 class _Talk:
-    """What a question may lean on. `before` is called only for one that leans; `borne` is the place of the entry that
-    answered the last question and may answer this one too."""
+    """What a question may lean on. `before` is there if anything was said before, and called only for a question that
+    leans; `borne` is the place of the entry that answered the last question and may answer this one too."""
 
-    before: Callable[[], _Before | None]
+    before: Callable[[], _Before] | None = None
     borne: int | None = None
 
 
@@ -130,21 +140,25 @@ class FaqIndex:
         ranking = self._rankings.get(language)
         if ranking is None or k <= 0:
             return Found()
-        found = self._find(ranking, text, k, previous, vector)
-        reading = self._readings[language]
-        asked = self._with_leant_on(ranking, text, previous)
+        question, reading = self._question(ranking, text), self._readings[language]
+        alone = reading.asked(text, question.weights)
+        borne = self._borne(alone, previous, language)
+        found = self._find(ranking, question, k, self._talk(previous, borne), vector)
+        asked = self._with_leant_on(ranking, question, alone, previous, borne)
         hits = reading.read(asked, found.hits, vector)
-        alone = asked == text and not (is_topic(text) and self._has_term_of(ranking, text))
-        if hits and not self._is_related(hits[0], alone=alone, vector=vector):
+        by_itself = asked is alone and not (is_topic(text) and self._has_term_of(ranking, question))
+        if hits and not self._is_related(hits[0], alone=by_itself, vector=vector):
             hits = (msgspec.structs.replace(hits[0], related=False), *hits[1:])
-        return Found(
-            hits, tuple(reading.read(part, hits) for part, hits in zip(parts_of(text), found.parts, strict=False))
-        )
+        parts = zip(parts_of(text), found.parts, strict=True) if found.parts else ()
+        return Found(hits, tuple(reading.read(reading.asked(part), hits) for part, hits in parts))
 
-    def _has_term_of(self, ranking: Ranking, text: str) -> bool:
-        """Return whether any entry has a term of the text: a bare word that none has may be no word at all."""
-        weights = ranking.mended(self._terms_of.weights(text))
-        return bool(ranking.best_of(ranking.shares(weights), 1))
+    def _question(self, ranking: Ranking, text: str) -> _Question:
+        weights = self._terms_of.weights(text)
+        return _Question(text, weights, ranking.shares(weights))
+
+    def _has_term_of(self, ranking: Ranking, question: _Question) -> bool:
+        """Return whether any entry has a term of the question: a bare word that none has may be no word at all."""
+        return bool(ranking.best_of(ranking.shares(ranking.mended(question.weights)), 1))
 
     def _is_related(self, hit: FaqHit, *, alone: bool, vector: NDArray[np.float32] | None) -> bool:
         """Return whether the best hit's entry is related to the question. `alone`: it can be understood by itself."""
@@ -160,8 +174,9 @@ class FaqIndex:
         ranking, reading, texts = self._rankings[language], self._readings[language], off_topic()[language]
 
         def best(text: str, vector: NDArray[np.float32] | None) -> FaqHit | None:
-            hits = self._find(ranking, text, _LED, (), vector).hits
-            return reading.read(text, hits, vector)[0] if hits else None
+            question = self._question(ranking, text)
+            hits = self._find(ranking, question, _LED, _Talk(), vector).hits
+            return reading.read(reading.asked(text, question.weights), hits, vector)[0] if hits else None
 
         leasts = {False: least_relation([best(text, None) for text in texts])}
         if embed is not None and (vectors := embed(texts, language)) is not None:
@@ -174,46 +189,52 @@ class FaqIndex:
         """Return what the decision measures of the hits that were found for a text, by name."""
         if not hits:
             return []
-        text, language = plain(text), hits[0].entry.language
-        asked = self._with_leant_on(self._rankings[language], text, previous)
-        return self._readings[language].measured(asked, hits, vector)
+        language = hits[0].entry.language
+        ranking, reading = self._rankings[language], self._readings[language]
+        question = self._question(ranking, plain(text))
+        alone = reading.asked(question.text, question.weights)
+        borne = self._borne(alone, previous, language)
+        return reading.measured(self._with_leant_on(ranking, question, alone, previous, borne), hits, vector)
 
-    def _with_leant_on(self, ranking: Ranking, text: str, previous: Sequence[Turn]) -> str:
-        """Return a question that leans on the one before, with that; any other as it is."""
-        if not previous:
-            return text
-        weights = self._terms_of.weights(text)
-        own = ranking.best_of(ranking.shares(weights), 1)
-        borne = self._borne(ranking, text, previous) is not None
-        leans = lean_of(text, weights, own[0].score if own else 0.0, borne=borne) is not Lean.NOT
-        return f"{plain(previous[-1].user)} {text}" if leans else text
+    def _with_leant_on(
+        self, ranking: Ranking, question: _Question, alone: Asked, previous: Sequence[Turn], borne: int | None
+    ) -> Asked:
+        """Return a question that leans on the one before, with that; any other as it is, `alone`."""
+        if not previous or self._leans(ranking, question, borne) is Lean.NOT:
+            return alone
+        language = ranking.entries[0].language
+        return self._readings[language].asked(f"{plain(previous[-1].user)} {question.text}")
 
-    def _borne(self, ranking: Ranking, text: str, previous: Sequence[Turn]) -> int | None:
+    def _leans(self, ranking: Ranking, question: _Question, borne: int | None) -> Lean:
+        own = ranking.best_of(question.shares, 1)
+        return lean_of(question.text, question.weights, own[0].score if own else 0.0, borne=borne is not None)
+
+    def _borne(self, asked: Asked, previous: Sequence[Turn], language: Language) -> int | None:
         """Return the place of the entry that answered the last question if it may answer this one too; else None."""
         if not previous or not previous[-1].grounding:
             return None
-        return self._readings[ranking.entries[0].language].borne(text, previous[-1].grounding[0].id)
+        return self._readings[language].borne(asked, previous[-1].grounding[0].id)
 
     def _find(
-        self, ranking: Ranking, text: str, k: int, previous: Sequence[Turn], vector: NDArray[np.float32] | None
+        self, ranking: Ranking, question: _Question, k: int, talk: _Talk, vector: NDArray[np.float32] | None
     ) -> Found:
+        text = question.text
         exact = ranking.asked_as.get(wording(text))
         if exact is not None:
-            shares = ranking.shares(self._terms_of.weights(text))
+            shares = question.shares.copy()
             shares[exact] = 2.0  # above 1 for the sort alone, so that it precedes an entry that happens to reach 1
             return Found(ranking.best_of(shares, k))
         vectors = self._vectors.get(ranking.entries[0].language)
         similarities = None if vector is None or vectors is None else vectors.similarities(vector)
-        talk = _Talk(cache(partial(self._before, previous)), self._borne(ranking, text, previous))
-        whole = self._ranked(ranking, text, k, talk, similarities)
+        whole = self._ranked(ranking, question, k, talk, similarities)
         parts = parts_of(text)
         # By terms: what is near to an entry need not be covered by it.
-        covering = whole if len(parts) == 1 or similarities is None else self._ranked(ranking, text, 1, talk)
+        covering = whole if len(parts) == 1 or similarities is None else self._ranked(ranking, question, 1, talk)
         if len(parts) == 1 or (covering and covering[0].score >= WHOLE_SCORE):
             return Found(whole)
         found = []
         for part in parts:
-            found.append(self._ranked(ranking, part, k, talk))
+            found.append(self._ranked(ranking, self._question(ranking, part), k, talk))
             talk = _Talk(cache(partial(self._asked, part)))
         sure = sorted(
             (hits[:1] for hits in found if hits and hits[0].score >= PART_SCORE), key=lambda hits: -hits[0].score
@@ -223,18 +244,17 @@ class FaqIndex:
     def _ranked(
         self,
         ranking: Ranking,
-        text: str,
+        question: _Question,
         k: int,
         talk: _Talk,
         similarities: NDArray[np.float64] | None = None,
     ) -> tuple[FaqHit, ...]:
         """Return one question's hits. One that leans is searched by terms alone: its embedding does not say on what it
         leans."""
-        weights = self._terms_of.weights(text)
-        shares = ranking.shares(weights)
+        weights, shares = question.weights, question.shares
         own = ranking.best_of(shares, k)
-        leans = lean_of(text, weights, own[0].score if own else 0.0, borne=talk.borne is not None) is not Lean.NOT
-        if leans and (leant_on := talk.before()) is not None:
+        if talk.before is not None and self._leans(ranking, question, talk.borne) is not Lean.NOT:
+            leant_on = talk.before()
             joined = ranking.shares(with_previous(weights, leant_on.question, leant_on.grounding))
             scores = scores_of(joined, shares, weights)
             if talk.borne is not None:
@@ -242,11 +262,12 @@ class FaqIndex:
             return _merged([ranking.best_of(scores, k), own[:1]], (), k)
         return own if similarities is None else ranking.best_of(shares + SIMILARITY_WEIGHT * similarities, k)
 
-    def _before(self, turns: Sequence[Turn]) -> _Before | None:
+    def _talk(self, previous: Sequence[Turn], borne: int | None) -> _Talk:
+        return _Talk(cache(partial(self._before, previous)), borne) if previous else _Talk()
+
+    def _before(self, turns: Sequence[Turn]) -> _Before:
         """Return the last turn; where its question leaned on another, the entry that answered it says on what. Of an
         answer without one it is the entry that is found now."""
-        if not turns:
-            return None
         last = turns[-1]
         if last.grounding:
             question = last.grounding[0].question

@@ -13,7 +13,7 @@ from ops.evaluation.decision.boosting import fit_trees
 from ops.evaluation.decision.calibrating import ALPHAS, conformal
 from ops.evaluation.decision.examples import Example
 from shared.faq import Language
-from shared.faq.decision.features import row_of
+from shared.faq.decision.features import rows_of
 from shared.faq.decision.packaged import Bound, Decision
 from shared.faq.decision.trees import Forest, Trees
 from shared.faq.entries import LANGUAGES
@@ -58,7 +58,7 @@ def _weight(example: Example) -> float:
 
 
 def _rows(examples: Sequence[Example], names: Sequence[str]) -> NDArray[np.float64]:
-    return np.stack([row_of(names, example.measured) for example in examples])
+    return rows_of(names, [example.measured for example in examples])
 
 
 def _fold(question: str) -> int:

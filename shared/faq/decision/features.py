@@ -5,21 +5,24 @@ question alone. The training questions that an entry does not quite answer were 
 differs from customers'; a classifier that saw the question alone would learn to recognise those authors.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.facts.proper import proper_names, unknown_names, words_of
+from shared.facts.proper import not_in, proper_names, unknown_names, words_of
 from shared.faq.decision.asked import asks_for, states
-from shared.faq.decision.same import Core, cores_of
+from shared.faq.decision.same import Core, core_of, cores_of
 from shared.faq.entries import FaqEntry
 from shared.faq.speech.polarity import opening_of
 from shared.faq.speech.sentences import sentences
-from shared.faq.terms import TermExtractor
-from shared.faq.words.fold import plain_entry
+from shared.faq.terms import TermExtractor, wording
+from shared.faq.words.fold import Plain, plain_entry
 
 BY_TERMS: Final = (
     "score", "lead", "rank", "asked", "answered", "covered", "nearest", "alike", "own", "sentence", "sentence_own",
@@ -34,13 +37,40 @@ _BEST: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
+class Texts:
+    """The terms of several texts.
+
+    Attributes:
+        terms: The terms of each text.
+        all: The terms of all of them.
+        having: The places of the texts that have a term.
+    """
+
+    terms: tuple[frozenset[str], ...]
+    all: frozenset[str]
+    having: Mapping[str, tuple[int, ...]]
+
+    @classmethod
+    def of(cls, terms: Iterable[Iterable[str]]) -> Self:
+        """Return the texts of these terms."""
+        of_texts = tuple(map(frozenset, terms))
+        having: dict[str, tuple[int, ...]] = {}
+        for place, own in enumerate(of_texts):
+            for term in own:
+                having[term] = (*having.get(term, ()), place)
+        return cls(of_texts, frozenset(having), having)
+
+
+@dataclass(frozen=True, slots=True)
 class Read:
     """The terms of an entry.
 
     Attributes:
-        wordings: The terms of each of its wordings, its own question's first.
+        phrasings: Its wordings in plain characters, its own question first.
+        wordings: The terms of each.
         sentences: The terms of each sentence of its answer.
         states: The kinds of fact that each sentence states.
+        stated: The kinds that any of them states.
         words: All its words; a name in a question is checked against them.
         opens: Whether its answer opens with "Yes" or "No".
         unanswered: If the answer lists names, those that only its wordings for the search have: "any outlet in Berlin",
@@ -48,9 +78,11 @@ class Read:
         cores: The words that ask for something of each wording (`core_of`).
     """
 
-    wordings: tuple[frozenset[str], ...]
-    sentences: tuple[frozenset[str], ...]
+    phrasings: tuple[Plain, ...]
+    wordings: Texts
+    sentences: Texts
     states: tuple[frozenset[str], ...]
+    stated: frozenset[str]
     words: frozenset[str]
     opens: bool
     unanswered: frozenset[str]
@@ -60,15 +92,19 @@ class Read:
     def of(cls, entry: FaqEntry, terms_of: TermExtractor) -> Self:
         """Read an entry."""
         parts = sentences_of(entry)
+        phrasings = tuple(map(plain_entry, entry.wordings))
+        states_of_parts = tuple(map(states, parts))
         said = words_of((entry.question, *entry.alternatives, entry.answer))
         return cls(
-            tuple(frozenset(terms_of(plain_entry(wording))) for wording in entry.wordings),
-            tuple(frozenset(terms_of(plain_entry(part))) for part in parts),
-            tuple(map(states, parts)),
+            phrasings,
+            Texts.of(map(terms_of, phrasings)),
+            Texts.of(terms_of(plain_entry(part)) for part in parts),
+            states_of_parts,
+            frozenset[str]().union(*states_of_parts),
             words_of((*entry.wordings, entry.answer)),
             opening_of(entry.answer) is not None,
             frozenset(name for also in entry.also for name in unknown_names(also, said) if proper_names(entry.answer)),
-            frozenset[Core]().union(*(cores_of(plain_entry(wording)) for wording in entry.wordings)),
+            frozenset[Core]().union(*map(cores_of, phrasings)),
         )
 
 
@@ -77,7 +113,7 @@ def sentences_of(entry: FaqEntry) -> list[str]:
     return [part.strip() for part in sentences(entry.answer) if part.strip()] or [entry.answer]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Asked:
     """The terms of a question, computed once and compared with several entries.
 
@@ -103,15 +139,53 @@ class Asked:
         values = {term: weight * rarities.get(term, rarest * WEIGHT_OF_UNKNOWN) for term, weight in own.items()}
         return cls(values, frozenset(own) - rarities.keys(), asks_for(text), text, chinese)
 
-    def share(self, terms: frozenset[str]) -> float:
+    @cached_property
+    def total(self) -> float:
+        """The weight of all its terms."""
+        return sum(self.values.values())
+
+    @cached_property
+    def names(self) -> Sequence[str]:
+        """The proper names in it."""
+        return proper_names(self.text)
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """Its words, as names are checked against them."""
+        return words_of([self.text])
+
+    @cached_property
+    def core(self) -> Core:
+        """Its words that ask for something."""
+        return core_of(self.text)
+
+    @cached_property
+    def wording(self) -> str:
+        """Its letters and digits."""
+        return wording(self.text)
+
+    def share(self, terms: Container[str]) -> float:
         """Return the share, 0..1, of the question's weight that these terms have."""
-        total = sum(self.values.values())
-        return sum(value for term, value in self.values.items() if term in terms) / total if total else 0.0
+        found = 0.0
+        for term, value in self.values.items():
+            if term in terms:
+                found += value
+        return found / self.total if self.total else 0.0
 
+    def shares(self, texts: Texts, also: Container[str] = ()) -> list[float]:
+        """Return for each text the share, 0..1, of the question's weight that its terms and `also` have."""
+        every = range(len(texts.terms))
+        found = [0.0] * len(every)
+        for term, value in self.values.items():
+            for place in every if term in also else texts.having.get(term, ()):
+                found[place] += value
+        return [each / self.total if self.total else 0.0 for each in found]
 
-def fits_of(asked: Asked, read: Read) -> list[float]:
-    """Return for each sentence of the answer its share, 0..1, of the question's weight."""
-    return [asked.share(terms) for terms in read.sentences]
+    def alike(self, texts: Texts) -> float:
+        """Return the highest Jaccard index, 0..1, of the question's terms and a text's."""
+        common = Counter(place for term in self.values for place in texts.having.get(term, ()))
+        num, sizes = len(self.values), [len(terms) for terms in texts.terms]
+        return max((count / (num + sizes[place] - count) for place, count in common.items()), default=0.0)
 
 
 def by_terms(asked: Asked, read: Read, *, score: float, lead: float, rank: int) -> dict[str, float]:
@@ -124,16 +198,13 @@ def by_terms(asked: Asked, read: Read, *, score: float, lead: float, rank: int) 
         lead: Its score minus the best other entry's.
         rank: Its place in the search, from 0.
     """
-    questions = frozenset[str]().union(*read.wordings)
-    answer = frozenset[str]().union(*read.sentences)
-    fits = fits_of(asked, read)
+    questions, answer = read.wordings.all, read.sentences.all
+    fits, nearest = asked.shares(read.sentences), asked.shares(read.wordings)
     best = max(range(len(fits)), key=fits.__getitem__)
     known = questions | answer
     lacking = sorted((value for term, value in asked.values.items() if term not in known), reverse=True)
-    total = sum(asked.values.values()) or 1.0
+    total = asked.total or 1.0
     asked_share, covered = asked.share(questions), asked.share(known)
-    stated = frozenset[str]().union(*read.states)
-    own = read.wordings[0]
     return {
         "score": score,
         "lead": lead,
@@ -141,23 +212,23 @@ def by_terms(asked: Asked, read: Read, *, score: float, lead: float, rank: int) 
         "asked": asked_share,
         "answered": asked.share(answer),
         "covered": covered,
-        "nearest": max(asked.share(terms) for terms in read.wordings),
-        "alike": max(_alike(asked, terms) for terms in read.wordings),
-        "own": asked.share(own),
+        "nearest": max(nearest),
+        "alike": asked.alike(read.wordings),
+        "own": nearest[0],
         "sentence": fits[best],
-        "sentence_own": max(asked.share(terms | own) for terms in read.sentences),
+        "sentence_own": max(asked.shares(read.sentences, read.wordings.terms[0])),
         "only_answer": covered - asked_share,
-        "only_sentence": asked.share(read.sentences[best] | questions) - asked_share,
+        "only_sentence": asked.share(read.sentences.terms[best] | questions) - asked_share,
         "lacking": 1.0 - covered if asked.values else 1.0,
         "heaviest": lacking[0] / total if lacking else 0.0,
         "second": lacking[1] / total if len(lacking) > 1 else 0.0,
         "num_lacking": float(len(lacking)),
         "unknown": asked.share(asked.unknown),
-        "kind_lacking": float(len(asked.kinds - stated)),
+        "kind_lacking": float(len(asked.kinds - read.stated)),
         "kind_in_sentence": float(bool(asked.kinds) and asked.kinds <= read.states[best]),
-        "names_lacking": float(len(unknown_names(asked.text, read.words))),
-        "wordings": float(np.log(len(read.wordings))),
-        "sentences": float(len(read.sentences)),
+        "names_lacking": float(len(not_in(asked.names, read.words))),
+        "wordings": math.log(len(read.phrasings)),
+        "sentences": float(len(read.states)),
         "chinese": float(asked.chinese),
     }
 
@@ -187,13 +258,6 @@ def by_vectors(
     }
 
 
-def _alike(asked: Asked, wording: frozenset[str]) -> float:
-    """Return the Jaccard index of the terms of a question and a wording."""
-    terms = asked.values.keys()
-    either = len(terms | wording)
-    return len(terms & wording) / either if either else 0.0
-
-
-def row_of(names: Sequence[str], measured: Mapping[str, float]) -> NDArray[np.float64]:
-    """Return the measures in the order of `names`."""
-    return np.array([measured[name] for name in names])
+def rows_of(names: Sequence[str], measured: Sequence[Mapping[str, float]]) -> NDArray[np.float64]:
+    """Return the measures in the order of `names`, `[rows, names]`."""
+    return np.array([[row[name] for name in names] for row in measured]).reshape(len(measured), len(names))

@@ -5,7 +5,7 @@ embedding model. `python -m ops.evaluation.decision` trains them and writes the 
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.faq.decision.features import row_of
+from shared.faq.decision.features import rows_of
 from shared.faq.decision.trees import Forest, Trees
 from shared.wire.messages import Language
 
@@ -75,10 +75,12 @@ class Decider:
         self._bounds = decision.bounds
         self.names = frozenset(decision.forest.names)
 
-    def sureness(self, measured: Mapping[str, float], language: Language) -> float:
-        """Return the sureness, 0..1, that the entry answers the question; 0.5 at the language's bound."""
-        logit = self._trees.logit(row_of(self._trees.names, measured)) - self._bounds[language].logit
-        return 1.0 / (1.0 + math.exp(-logit))
+    def sureness(self, measured: Sequence[Mapping[str, float]], language: Language) -> list[float]:
+        """Return how surely, 0..1, each of several entries answers its question; 0.5 at the language's bound."""
+        if not measured:
+            return []
+        logits = self._trees.logits(rows_of(self._trees.names, measured)) - self._bounds[language].logit
+        return [1.0 / (1.0 + math.exp(-logit)) for logit in logits.tolist()]
 
 
 class Deciders:

@@ -2,7 +2,7 @@
 "Yes" or "No" answers this question. Pure."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -10,17 +10,15 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.facts.proper import unknown_names, words_of
+from shared.facts.proper import not_in
 from shared.faq.decision.features import WEIGHT_OF_UNKNOWN, Asked, Read, by_terms, by_vectors
 from shared.faq.decision.near_words import BY_WORDS, NearWords
 from shared.faq.decision.packaged import deciders
-from shared.faq.decision.same import core_of
 from shared.faq.entries import FaqEntry, FaqHit
 from shared.faq.ranking import Ranking
 from shared.faq.speech.polarity import bears_out
-from shared.faq.terms import TermExtractor, wording
+from shared.faq.terms import TermExtractor
 from shared.faq.vectors import Embed, EntryVectors
-from shared.faq.words.fold import plain_entry
 
 # Below every threshold from which an entry answers.
 _UNSURE: Final = 0.49
@@ -44,82 +42,84 @@ class Readings:
         self._places = {entry.id: place for place, entry in enumerate(ranking.entries)}
         self._read: dict[str, Read] = {}
 
+    def asked(self, question: str, weights: Mapping[str, float] | None = None) -> Asked:
+        """Return a question in plain characters, to be compared with entries. `weights`: those of its terms, if they
+        are known."""
+        mended = self._ranking.mended(self._terms_of.weights(question) if weights is None else weights)
+        rarities = {term: rarity for term in mended if (rarity := self._ranking.rarity(term)) > 0}
+        return Asked.of(question, mended, rarities, chinese=self._ranking.entries[0].language == "zh")
+
     def read(
-        self, question: str, hits: Sequence[FaqHit], vector: NDArray[np.float32] | None = None
+        self, asked: Asked, hits: Sequence[FaqHit], vector: NDArray[np.float32] | None = None
     ) -> tuple[FaqHit, ...]:
         """Return the hits with `sureness` and `bears_opening` set, the one that asks the same before any other.
 
         Args:
-            question: In plain characters; a follow-up together with the question before.
+            asked: The question; a follow-up together with the question before.
             hits: Best first.
             vector: The question's embedding, [dimensions], if one was computed.
         """
-        asked = self._asked(question)
-        terms = frozenset(asked.values)
+        terms = asked.values.keys()
         found = []
-        for rank, hit in enumerate(hits):
+        for hit, sureness in zip(hits, self._sureness(asked, hits, vector), strict=True):
             read = self._of(hit.entry)
-            wordings = zip(map(plain_entry, hit.entry.wordings), read.wordings, strict=True)
-            found.append(
-                msgspec.structs.replace(
-                    hit,
-                    sureness=self._sureness(asked, hits, rank, vector),
-                    bears_opening=not read.opens or bears_out(question, terms, wordings),
-                )
-            )
+            own = zip(read.phrasings, read.wordings.terms, strict=True)
+            bears = not read.opens or bears_out(asked.text, terms, own)
+            found.append(msgspec.structs.replace(hit, sureness=sureness, bears_opening=bears))
         same = next((hit for hit in found if hit.sureness == 1.0), None)
         if same is not None and same is not found[0]:
             found.remove(same)
             found.insert(0, msgspec.structs.replace(same, score=found[0].score))
         return tuple(found)
 
-    def borne(self, question: str, name: str) -> int | None:
+    def borne(self, asked: Asked, name: str) -> int | None:
         """Return the place of the entry `name` if it may answer the question, which leans on one that it answered: it
         states each kind of fact asked for, and has some of the question's terms in its answer, or all of them."""
         place = self._places.get(name)
         if place is None:
             return None
-        read, asked = self._of(self._ranking.entries[place]), self._asked(question)
-        if not asked.kinds <= frozenset[str]().union(*read.states):
+        read = self._of(self._ranking.entries[place])
+        if not asked.kinds <= read.stated:
             return None
-        answered = asked.share(frozenset[str]().union(*read.sentences)) > 0
-        covered = asked.share(frozenset[str]().union(*read.wordings, *read.sentences)) >= _COVERED
+        answered = asked.share(read.sentences.all) > 0
+        covered = asked.share(read.wordings.all | read.sentences.all) >= _COVERED
         return place if (asked.kinds and answered) or covered else None
 
-    def _sureness(self, asked: Asked, hits: Sequence[FaqHit], rank: int, vector: NDArray[np.float32] | None) -> float:
-        """Return how surely a hit's entry answers: surely if the question is one of its wordings, and below every
+    def _sureness(self, asked: Asked, hits: Sequence[FaqHit], vector: NDArray[np.float32] | None) -> list[float]:
+        """Return how surely each hit's entry answers: surely if the question is one of its wordings, and below every
         threshold if it lacks a name of the question (Bitcoin, FSC), or has no name and the question asks for one (who,
         which firm)."""
-        entry = hits[rank].entry
-        read = self._of(entry)
-        lacks_name = not read.unanswered.isdisjoint(words_of([asked.text]))
-        place = self._ranking.asked_as.get(wording(asked.text))
-        if not lacks_name and (
-            (place is not None and self._ranking.entries[place].id == entry.id) or core_of(asked.text) in read.cores
-        ):
-            return 1.0
         decider = self._by_vectors if vector is not None and self._by_vectors is not None else self._by_terms
-        measured = self._measure(asked, hits, rank, vector, decider.names)
-        sureness = decider.sureness(measured, entry.language)
-        stated = frozenset[str]().union(*read.states)
-        if measured["names_lacking"] > 0:
-            sureness = max(sureness, self._sureness_without_names(asked, hits, rank))
-        lacks_name = lacks_name or measured["names_lacking"] > 0 or "name" in asked.kinds - stated
-        return min(sureness, _UNSURE) if lacks_name else sureness
+        unsaid = [not self._of(hit.entry).unanswered.isdisjoint(asked.words) for hit in hits]
+        found = [float(not lacks and self._asks_the_same(asked, hit)) for hit, lacks in zip(hits, unsaid, strict=True)]
+        ranks = [rank for rank, sureness in enumerate(found) if not sureness]
+        measured = [self._measure(asked, hits, rank, vector, decider.names) for rank in ranks]
+        surenesses = decider.sureness(measured, self._ranking.entries[0].language)
+        for rank, row, sureness in zip(ranks, measured, surenesses, strict=True):
+            lacks_name = row["names_lacking"] > 0
+            most = max(sureness, self._sureness_without_names(asked, hits, rank)) if lacks_name else sureness
+            lacks_name = lacks_name or unsaid[rank] or "name" in asked.kinds - self._of(hits[rank].entry).stated
+            found[rank] = min(most, _UNSURE) if lacks_name else most
+        return found
+
+    def _asks_the_same(self, asked: Asked, hit: FaqHit) -> bool:
+        """Return whether the question is one of the wordings of a hit's entry."""
+        place = self._ranking.asked_as.get(asked.wording)
+        own = place is not None and self._ranking.entries[place].id == hit.entry.id
+        return own or asked.core in self._of(hit.entry).cores
 
     def _sureness_without_names(self, asked: Asked, hits: Sequence[FaqHit], rank: int) -> float:
         """Return how surely a hit's entry answers the question but for the names that it lacks: to "Do you ship to
         Japan?" the entry about shipping is quoted, which lists where to."""
-        lacking = unknown_names(asked.text, self._of(hits[rank].entry).words)
+        lacking = not_in(asked.names, self._of(hits[rank].entry).words)
         rest = re.sub("|".join(map(re.escape, lacking)), " ", asked.text, flags=re.IGNORECASE)
-        measured = self._measure(self._asked(rest), hits, rank, None, self._by_terms.names)
-        return self._by_terms.sureness(measured, hits[rank].entry.language)
+        measured = self._measure(self.asked(rest), hits, rank, None, self._by_terms.names)
+        return self._by_terms.sureness([measured], hits[rank].entry.language)[0]
 
     def measured(
-        self, question: str, hits: Sequence[FaqHit], vector: NDArray[np.float32] | None = None
+        self, asked: Asked, hits: Sequence[FaqHit], vector: NDArray[np.float32] | None = None
     ) -> list[dict[str, float]]:
         """Return the measures of each hit by name, those of `BY_VECTORS` and `BY_WORDS` only if there are vectors."""
-        asked = self._asked(question)
         return [self._measure(asked, hits, rank, vector, frozenset(BY_WORDS)) for rank in range(len(hits))]
 
     def _measure(
@@ -143,11 +143,6 @@ class Readings:
         """Return the weight of a word, by its rarity in the FAQ; an unknown word has part of the rarest one's."""
         rarity = max((self._ranking.rarity(term) for term in self._terms_of(word)), default=0.0)
         return rarity or WEIGHT_OF_UNKNOWN * self._ranking.rarest
-
-    def _asked(self, question: str) -> Asked:
-        weights = self._ranking.mended(self._terms_of.weights(question))
-        rarities = {term: rarity for term in weights if (rarity := self._ranking.rarity(term)) > 0}
-        return Asked.of(question, weights, rarities, chinese=self._ranking.entries[0].language == "zh")
 
     def _of(self, entry: FaqEntry) -> Read:
         read = self._read.get(entry.id)

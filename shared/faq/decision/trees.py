@@ -32,7 +32,7 @@ class Forest(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Trees:
-    """A forest as arrays: `features` and `thresholds` [trees, nodes], `leaves` [trees, leaves]."""
+    """A forest as arrays: `features` and `thresholds` [trees x nodes], `leaves` [trees, leaves]."""
 
     names: tuple[str, ...]
     base: float
@@ -46,20 +46,17 @@ class Trees:
         return cls(
             forest.names,
             forest.base,
-            np.array(forest.features),
-            np.array(forest.thresholds),
+            np.array(forest.features).ravel(),
+            np.array(forest.thresholds).ravel(),
             np.array(forest.leaves),
         )
 
-    def logit(self, row: NDArray[np.float64]) -> float:
-        """Return the logit of a row of measures, in the order of `names`."""
-        trees = np.arange(len(self.leaves))
-        node = np.zeros(len(self.leaves), dtype=np.int64)
-        nodes = self.features.shape[1]
-        for _ in range(nodes.bit_length()):
-            node = 2 * node + 1 + (row[self.features[trees, node]] > self.thresholds[trees, node])
-        return self.base + float(self.leaves[trees, node - nodes].sum())
-
     def logits(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the logit of each row."""
-        return np.array([self.logit(row) for row in rows])
+        """Return the logit of each row of measures `[rows, names]`, in the order of `names`."""
+        nodes = self.leaves.shape[1] - 1
+        right = (rows[:, self.features] > self.thresholds).ravel()
+        first = nodes * np.arange(len(rows) * len(self.leaves)).reshape(len(rows), -1)
+        node = np.zeros_like(first)
+        for _ in range(nodes.bit_length()):
+            node = 2 * node + 1 + right[first + node]
+        return np.asarray(self.base + self.leaves[np.arange(len(self.leaves)), node - nodes].sum(axis=1))

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ INDEX = FaqIndex.load()
 QUESTIONS = ENGLISH_QUESTIONS + CHINESE_QUESTIONS
 ENGLISH = {entry.id: entry for entry in INDEX.entries if entry.language == "en"}
 CHINESE = {entry.id: entry for entry in INDEX.entries if entry.language == "zh"}
+MOST_CALLS = 550
 MONTHS = {"January": "1", "November": "11", "December": "12"}
 
 
@@ -295,3 +297,23 @@ def test_loading_starts_no_thread_and_does_not_change_the_environment() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_search_makes_few_calls() -> None:
+    """Each question is searched by its worker, on the path of its first token."""
+    questions = [question for question, *_ in UNSEEN_QUESTIONS]
+    for question in questions:
+        INDEX.find(question)  # each entry is read at its first use
+    num_calls = 0
+
+    def count(_frame: FrameType, event: str, _value: object) -> None:
+        nonlocal num_calls
+        num_calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        for question in questions:
+            INDEX.find(question)
+    finally:
+        sys.setprofile(None)
+    assert num_calls <= MOST_CALLS * len(questions)
