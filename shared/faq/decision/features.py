@@ -6,7 +6,6 @@ differs from customers'; a classifier that saw the question alone would learn to
 """
 
 import math
-from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -183,9 +182,12 @@ class Asked:
 
     def alike(self, texts: Texts) -> float:
         """Return the highest Jaccard index, 0..1, of the question's terms and a text's."""
-        common = Counter(place for term in self.values for place in texts.having.get(term, ()))
-        num, sizes = len(self.values), [len(terms) for terms in texts.terms]
-        return max((count / (num + sizes[place] - count) for place, count in common.items()), default=0.0)
+        common = [0] * len(texts.terms)
+        for term in self.values:
+            for place in texts.having.get(term, ()):
+                common[place] += 1
+        shared = [(num, terms) for num, terms in zip(common, texts.terms, strict=True) if num]
+        return max((num / (len(self.values) + len(terms) - num) for num, terms in shared), default=0.0)
 
 
 def by_terms(asked: Asked, read: Read, *, score: float, lead: float, rank: int) -> dict[str, float]:

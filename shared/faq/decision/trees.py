@@ -53,10 +53,11 @@ class Trees:
 
     def logits(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the logit of each row of measures `[rows, names]`, in the order of `names`."""
-        nodes = self.leaves.shape[1] - 1
-        right = (rows[:, self.features] > self.thresholds).ravel()
-        first = nodes * np.arange(len(rows) * len(self.leaves)).reshape(len(rows), -1)
-        node = np.zeros_like(first)
+        num_trees, num_leaves = self.leaves.shape
+        nodes, tree = num_leaves - 1, np.arange(len(rows) * num_trees)
+        right = (rows.take(self.features, axis=1) > self.thresholds).ravel()
+        node = np.zeros_like(tree)
         for _ in range(nodes.bit_length()):
-            node = 2 * node + 1 + right[first + node]
-        return np.asarray(self.base + self.leaves[np.arange(len(self.leaves)), node - nodes].sum(axis=1))
+            node = 2 * node + 1 + right.take(nodes * tree + node)
+        found = self.leaves.ravel().take(num_leaves * (tree % num_trees) + node - nodes)
+        return np.asarray(self.base + found.reshape(len(rows), num_trees).sum(axis=1))
