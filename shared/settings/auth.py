@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
+from shared.hosts import check_host
 from shared.settings.group import SettingsGroup
 
 Algorithm = Literal["HS256", "RS256", "ES256", "EdDSA"]
@@ -77,6 +78,7 @@ class AuthSettings(SettingsGroup):
         url = urlsplit(source)
         if not url.hostname or url.username is not None:
             raise ValueError("write a URL with a host and without user or password")
+        check_host(url.hostname)
         if url.scheme != "https" and not (url.scheme == "http" and is_loopback(url.hostname)):
             raise ValueError("keys fetched over http:// could be replaced on the way: use https://")
         return source

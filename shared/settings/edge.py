@@ -6,14 +6,16 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
+from shared.hosts import check_host
 from shared.settings.auth import is_loopback
 from shared.settings.credential_files import PasswordFile
 from shared.settings.group import SettingsGroup
 
 
 def _check_private(url: str, secure: str) -> None:
-    """Raise `ValueError` for an address off this machine that would carry the edge's token in plain text."""
+    """Raise `ValueError` for a wrong host, or one off this machine that would get the edge's token in plain text."""
     parts = urlsplit(url)
+    check_host(parts.hostname)
     if parts.scheme not in {"", secure} and not is_loopback(parts.hostname or ""):
         raise ValueError(
             f"{url} would carry the edge's token and every conversation in plain text; write {secure}://{parts.netloc}"

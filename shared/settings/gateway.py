@@ -204,13 +204,20 @@ class WebhookSettings(SettingsGroup):
         3_600, ge=1, le=86_400, description="seconds after which an event that could not be delivered is dropped"
     )
 
+    @field_validator("webhook_url")
+    @classmethod
+    def _is_an_address(cls, url: str) -> str:
+        if url:
+            key_file = f"{cls.group}.webhook_secret_file"
+            check_http_url(url, example="https://desk.example/replyline", key_file=key_file)
+        return url
+
     @model_validator(mode="after")
     def _webhook_is_whole(self) -> Self:
         secret = f"{self.group}.webhook_secret_file"
         if bool(self.webhook_url) != (self.webhook_secret_file is not None):
             raise ValueError(f"{self.group}.webhook_url and {secret} belong together: set both, or neither")
         if self.webhook_url:
-            check_http_url(self.webhook_url, example="https://desk.example/replyline", key_file=secret)
             self.webhook_key()
         return self
 

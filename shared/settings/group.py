@@ -5,6 +5,8 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 
+from shared.hosts import check_host
+
 
 class SettingsGroup(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -38,3 +40,4 @@ def check_http_url(url: str, *, example: str, key_file: str) -> None:
         raise ValueError(f"write http:// or https://, a host and a path, as in {example}")
     if "@" in parts.netloc:
         raise ValueError(f"a URL must not contain a key; put it into the file of {key_file}")
+    check_host(parts.hostname)

@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
+from shared.hosts import check_host
 from shared.settings.credential_files import AuthorityFile, PasswordFile, read_password, tls_context
 from shared.settings.group import SettingsGroup
 from shared.wire.topics import TopicNames
@@ -108,13 +109,16 @@ class KafkaSettings(SettingsGroup):
     @classmethod
     def _ports_are_numbers(cls, servers: str) -> str:
         try:
-            _ = [urlsplit(f"//{server}").port for server in servers.split(",")]
+            parts = [urlsplit(f"//{server}") for server in servers.split(",")]
+            _ = [part.port for part in parts]
         except ValueError:
             whole = False
         else:
             whole = not any(server.strip().endswith(":") for server in servers.split(","))
         if not whole:
             raise ValueError("write host:port, or several separated by commas")
+        for part in parts:
+            check_host(part.hostname)
         return servers
 
     @model_validator(mode="after")

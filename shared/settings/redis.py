@@ -6,6 +6,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
+from shared.hosts import check_host
 from shared.settings.credential_files import AuthorityFile, PasswordFile, read_password
 from shared.settings.group import SettingsGroup
 
@@ -61,7 +62,8 @@ class RedisAddress(SettingsGroup):
         try:
             parts = urlsplit(url)
             hosts = parts.netloc.rpartition("@")[2].split(",") if parts.scheme in _SENTINEL_SCHEMES else [parts.netloc]
-            whole = all(urlsplit(f"//{host}").port != 0 for host in hosts)
+            places = [urlsplit(f"//{host}") for host in hosts]
+            whole = all(place.port != 0 for place in places)
         except ValueError:
             whole = False
         if not whole or "@" in parts.path + parts.query + parts.fragment:
@@ -74,6 +76,8 @@ class RedisAddress(SettingsGroup):
                 "the URL has no Sentinel hosts and master name; write "
                 f"{parts.scheme}://host:26379,host2:26379/master-name/0"
             )
+        for place in places:
+            check_host(place.hostname)
         return url
 
     @model_validator(mode="after")

@@ -5,6 +5,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 
+from shared.hosts import check_host
 from shared.settings.gateway import WebhookSettings
 from shared.settings.group import SettingsGroup
 
@@ -45,6 +46,7 @@ class TracingSettings(SettingsGroup):
             raise ValueError("write the trace endpoint as http://host:4318")
         if url.username is not None or url.query or url.fragment:
             raise ValueError("remove user, query and fragment; set headers with OTEL_EXPORTER_OTLP_HEADERS")
+        check_host(url.hostname)
         return endpoint if url.path.strip("/") else endpoint.rstrip("/") + _PATH
 
 

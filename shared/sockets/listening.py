@@ -52,13 +52,15 @@ class ListenAddress(NamedTuple):
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Convert an `OSError` of the body to a `ListenError`."""
+        """Convert an `OSError` of the body to a `ListenError`, and the resolver's `UnicodeError` for a wrong name."""
         try:
             yield
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             raise ListenError(self._problem(error)) from None
 
-    def _problem(self, error: OSError) -> str:
+    def _problem(self, error: OSError | UnicodeError) -> str:
+        if isinstance(error, UnicodeError):
+            error = socket.gaierror("no host has this name")
         if error.errno == errno.EADDRINUSE:
             return (
                 f"port {self.port} is in use on {self.host} ({self.port_name}); stop the process that listens there, "

@@ -5,6 +5,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from shared.errors import SettingsError
+from shared.hosts import check_host
 
 _WAYS_IN: Final = ("ws", "wss")
 _PAGES: Final = ("http", "https")
@@ -19,6 +20,7 @@ def check_process(option: str, address: str) -> None:
         right = False
     if not right or not address.isprintable() or " " in address:
         raise SettingsError(f"{option} {address}: write HOST:PORT, as 10.0.0.4:8080")
+    _check_host(option, address, parts.hostname)
 
 
 def check_way_in(option: str, url: str) -> None:
@@ -39,3 +41,11 @@ def _check_url(option: str, url: str, schemes: Sequence[str], form: str) -> None
         right = False
     if not right or not url.isprintable() or " " in url:
         raise SettingsError(f"{option} {url}: write {form}")
+    _check_host(option, url, parts.hostname)
+
+
+def _check_host(option: str, address: str, host: str | None) -> None:
+    try:
+        check_host(host)
+    except ValueError as error:
+        raise SettingsError(f"{option} {address}: {error}") from None
