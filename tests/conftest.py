@@ -99,7 +99,7 @@ def _redis_server() -> Iterator[RedisServer]:
 
 @pytest.fixture
 def redis_server(_redis_server: RedisServer) -> Iterator[RedisServer]:
-    """A real Redis, up and answering when the test begins, whatever the test before did to it. Not emptied."""
+    """A real Redis, up and answering when the test begins, even if the test before stopped it. Not emptied."""
     _redis_server.start()
     yield _redis_server
     _redis_server.resume()

@@ -57,7 +57,7 @@ def not_well(containers: Sequence[Mapping[str, Any]], wanted: Mapping[str, int])
 
 @dataclass(frozen=True, slots=True)
 class Compose:
-    """`files`: beside docker-compose.yml. The command is the variable COMPOSE, `docker compose` without it."""
+    """`files`: in addition to docker-compose.yml. The command is the variable COMPOSE, `docker compose` without it."""
 
     project: str
     port: int
@@ -162,7 +162,7 @@ async def smoke(compose: Compose, conversations: int) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="ops/docker/smoke", description=__doc__)
     parser.add_argument("--file", type=Path, action="append", default=[], help="a further compose file")
-    parser.add_argument("--conversations", type=int, default=8, help="at once")
+    parser.add_argument("--conversations", type=int, default=8, help="how many run concurrently")
     parser.add_argument("--keep", action="store_true", help="do not take it down at the end")
     options = parser.parse_args()
     if options.conversations < 1:

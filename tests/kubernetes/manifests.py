@@ -117,7 +117,7 @@ def _of_ingress(each: Object, objects: list[Object]) -> Iterator[str]:
 
 
 def _of_sizes(objects: list[Object]) -> Iterator[str]:
-    """Yield a line for each workload that nobody or two size, and for each scaler whose workload is not there."""
+    """Yield a line for each workload that none or two size, and for each scaler whose workload is not there."""
     targets = [each["spec"]["scaleTargetRef"] for each in objects if each["kind"] in _SCALERS]
     asked = [(target["kind"], target["name"]) for target in targets]
     sized = {

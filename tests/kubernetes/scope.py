@@ -1,7 +1,7 @@
 """Check that alerts and queries of a rendered chart are about its own release, for `make k8s-check`: run with FILE.
 
 The tests of ops/alerts run on the rendered rules twice: with the release's own series, where each alert fires as they
-say, and with those of another release in the namespace, where none may.
+say, and with those of another release in the namespace, for which no alert may.
 """
 
 import re

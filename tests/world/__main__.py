@@ -34,7 +34,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--bug", help="plant the bug of tests/planted/bugs.toml whose name has this part")
     parser.add_argument("--plan", type=Path, help="run this file instead, which an earlier failure has written")
     parser.add_argument("--keep-going", action="store_true", help="run the other seeds too after one has failed")
-    parser.add_argument("--no-shrinking", action="store_true", help="tell of the failing seed as it was drawn")
+    parser.add_argument("--no-shrinking", action="store_true", help="report the failing seed as it was drawn")
     parser.add_argument("--verbose", action="store_true", help="print a line for each seed")
     return parser.parse_args()
 

@@ -152,7 +152,7 @@ async def test_an_invalid_session_id_is_refused(gateway: Service, front: FrontEn
 async def test_a_resume_with_a_foreign_cursor_is_answered_with_recovered_false(
     gateway: Service, front: FrontEnd
 ) -> None:
-    """The session continues by its id; nothing is replayed, and the client is told so."""
+    """The session continues by its id; nothing is replayed, and the client can see that."""
     async with Client.connect(gateway.ws, front.form, start=False) as client:
         await client.send({"type": "session.start", "session_id": "kept", "resume": {"cursor": "resp_1@12"}})
         created = await client.of_type("session.created")

@@ -139,7 +139,7 @@ async def test_a_missing_or_bad_token_gets_an_error_and_a_close(
 async def test_a_session_belongs_to_the_subject_that_began_it(
     system: System, guarded: Service, front: FrontEnd
 ) -> None:
-    """Another subject that names it gets an empty session of its own: no answer, no history, nothing to cancel or
+    """Another subject that names it gets a new, empty session: no answer, no history, nothing to cancel or
     erase.
     """
     name = f"theirs-{front.form.is_text}"

@@ -99,7 +99,7 @@ def test_kafka_refuses_an_existing_topic_and_any_topic_after_its_end(kafka: Embe
 def test_kafka_without_its_library_names_the_command(
     platform: str, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On systems other than Linux there is none to install."""
+    """Only Linux has a package of it to install."""
     monkeypatch.setattr("ops.stack.embedded.find_librdkafka", lambda: None)
     monkeypatch.setattr(sys, "platform", platform)
     with pytest.raises(ServiceError, match=f"the embedded Kafka is missing. Type: {command}") as caught:

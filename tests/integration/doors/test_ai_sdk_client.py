@@ -37,7 +37,7 @@ TRANSPORTS = pytest.mark.parametrize("transport", ["http", "websocket"])
 
 
 def lines() -> list[str]:
-    """Return the lines that docs/doors.md tells the reader to type."""
+    """Return the lines of docs/doors.md that the reader types."""
     page = (ROOT / "docs" / "doors.md").read_text().partition("## Vercel's AI SDK")[2]
     block = re.search(r"```bash\n(.*?)```", page, re.DOTALL)
     assert block is not None

@@ -1,4 +1,4 @@
-"""Chatwoot's agent bot on the real system: a question is answered once in its conversation, whichever process dies."""
+"""Chatwoot's agent bot on the real system: a question is answered once in its conversation if any process dies."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -137,7 +137,7 @@ async def test_a_post_that_chatwoot_forbids_is_given_up(desk: Desk, bot: str) ->
 
 
 async def test_an_answer_is_posted_although_its_gateway_is_killed(desk: Desk, bot: str) -> None:
-    """The kill comes between the webhook's 200 and the answer, whichever gateway has the errand."""
+    """The kill comes between the webhook's 200 and the answer; either gateway may have the errand."""
     del bot  # its gateway continues
     dying, its_bot = await desk.gateway(3)
     numbers = range(9, 13)

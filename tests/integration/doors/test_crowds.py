@@ -180,7 +180,7 @@ async def test_idle_connections_are_held_and_still_answered(gateway: Service, re
 
 @pytest.mark.promise(9)
 async def test_a_restarted_gateway_gets_its_clients_back(system: System, reliability: Reliability) -> None:
-    """Each client is told when to reconnect; one that is refused backs off with full jitter, like the widget."""
+    """Each client learns when to reconnect; one that is refused backs off with full jitter, like the widget."""
     count, rng = reliability.amount(2_000, part=200), random.Random(9)
     gateway = await system.gateway(gateway__reply_partition=1).ready()
     async with crowd(gateway, count) as people:

@@ -72,7 +72,7 @@ async def test_a_grpc_answer_equals_the_websockets(doors: list[Door]) -> None:
 
 async def test_at_a_calls_deadline_the_client_gets_the_text_so_far(new_system: MakeSystem) -> None:
     """The client gets the model's text up to its deadline, not its own DEADLINE_EXCEEDED. A worker that has seen long
-    answers would leave this one to the FAQ immediately, so this test starts a worker of its own. A worker's first
+    answers would leave this one to the FAQ immediately, so this test starts a fresh worker. A worker's first
     question waits for Kafka to store the note that its partition is held, on a busy machine longer than this deadline;
     so that is another question.
     """

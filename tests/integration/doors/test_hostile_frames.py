@@ -45,7 +45,7 @@ ENDED_S = 10.0
 MARK = b"still there?"
 MIB = 1024 * 1024
 
-# An HTTP server's answers to a bad request; a fault of its own is 500.
+# An HTTP server's answers to a bad request; an internal fault is 500.
 STATUSES = {101, 200, 400, 404, 405, 414, 426, 431, 505}
 # A protocol error, bad text, too big, no hello, and a client's own close echoed. A fault is 1011 or 4004.
 CLOSES = {1000, 1002, 1007, 1009, 4502}
@@ -69,7 +69,7 @@ class Heard:
     data: bytearray
 
     def check(self, hostile: Hostile) -> None:
-        """Check that the gateway reports no fault of its own, sends only frames and events of the protocol, and answers
+        """Check that the gateway reports no internal fault, sends only frames and events of the protocol, and answers
         a ping unless a fault came before.
         """
         head, _, stream = bytes(self.data).partition(b"\r\n\r\n")
@@ -126,7 +126,7 @@ async def connect(gateway: Service, hostile: Hostile) -> Heard:
 
 
 async def attack(gateway: Service, connections: list[Hostile]) -> Counter[str]:
-    """Open loop: start this many each second, whatever happens to earlier ones; return how many of each kind."""
+    """Open loop: start this many each second without waiting for earlier ones; return how many of each kind."""
 
     async def one(number: int, hostile: Hostile) -> None:
         await asyncio.sleep(number / A_SECOND)

@@ -211,7 +211,7 @@ def install_wheel(interpreter: Path, built: Path) -> None:
 
 
 def required_by(*names: str) -> set[str]:
-    """Return the packages with all that they require here, none of their own extras but those that are named."""
+    """Return the packages with all that they require here, without extras other than the named ones."""
     found: set[str] = set()
     left = [Requirement(name) for name in names]
     while left:

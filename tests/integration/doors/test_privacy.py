@@ -177,7 +177,7 @@ async def test_erased_data_is_gone_from_redis_and_from_the_workers(
 async def test_no_text_of_a_conversation_is_in_another(
     system: System, gateway: Service, workers: list[Service], reliability: Reliability
 ) -> None:
-    """Each has a word of its own, in identical conversations, under ids that others use too. Each answer equals the one
+    """Each has a unique word, in identical conversations, under ids that others use too. Each answer equals the one
     that the model gives a single user.
     """
     count, num_tenants = reliability.amount(1_000, part=40), reliability.amount(10, part=4)

@@ -36,7 +36,7 @@ async def make_quotas(redis_server: Any) -> AsyncIterator[MakeQuotas]:
 
 
 async def taken(quotas: Quotas, tenant: str, subject: str, *, tries: int, kind: Kind = "ask") -> int:
-    """Check that this many of the tries passed and the others were told when to retry."""
+    """Check that this many of the tries passed and the others got a time to retry."""
     caller = Caller(SessionKey(tenant, "s"), subject)
     return await passed([await refusal(quotas.charge(kind, caller)) for _ in range(tries)])
 
@@ -71,7 +71,7 @@ async def test_a_subject_shares_its_units_between_all_gateways(
 async def test_a_tenant_shares_its_units_between_all_its_customers(
     make_quotas: MakeQuotas, unique: Callable[[str], str]
 ) -> None:
-    """A customer stopped by the tenant's limit uses none of their own units."""
+    """A customer stopped by the tenant's limit uses no units of the customer's."""
     quotas, shop = make_quotas(subject_per_minute=3, tenant_per_minute=7), unique("shop")
     had = [await taken(quotas, shop, subject, tries=5) for subject in ("a", "b", "c", "", "")]
     assert had == [3, 3, 1, 0, 0]

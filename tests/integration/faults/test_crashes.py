@@ -188,7 +188,7 @@ async def test_workers_are_replaced_one_by_one_without_a_fallback(
     system: System, gateway: Service, workers: Workers
 ) -> None:
     """A rolling restart under load: every answer is the model's. The conversations' keys hash to all partitions, so the
-    second worker is asked whichever it gets.
+    second worker is asked for any partition it gets.
     """
     names = [f"rolling-{number}" for number in range(10)]
     async with AsyncExitStack() as stack:
@@ -225,7 +225,7 @@ async def test_a_gateway_stopped_by_sigterm_finishes_its_answers(system: System,
         error = await idle.error()
         assert (error["type"], error["code"], error["event_id"]) == ("overloaded_error", "shutting_down", "late")
         assert error["retryable"] is True
-        with pytest.raises(OSError):  # noqa: PT011 - refused, whatever the kernel calls it
+        with pytest.raises(OSError):  # noqa: PT011 - refused, under any of the kernel's names
             async with Client.connect(gateway.ws):
                 pass
         for event_id in asked:
@@ -238,7 +238,7 @@ async def test_a_gateway_stopped_by_sigterm_finishes_its_answers(system: System,
 
 
 async def test_a_gateway_drains_no_longer_than_its_limit(system: System, workers: Workers) -> None:
-    """Unfinished answers are abandoned and counted at the limit; the client is told to reconnect."""
+    """Unfinished answers are abandoned and counted at the limit; the client is asked to reconnect."""
     gateway = await system.gateway(gateway__reply_partition=1, gateway__drain_s=0.3).ready()
     async with Client.connect(gateway.ws) as client:
         await client.text_of(await client.create("A long one", max_output_tokens=1_000))

@@ -1,5 +1,5 @@
-"""A closed lane, and a lane whose workers die, on real Kafka: the champion answers questions whose text nobody has been
-shown.
+"""A closed lane, and a lane whose workers die, on real Kafka: the champion answers questions without text so
+far.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Group members join and leave: a partition that a member keeps is never reported lost, whenever it checks."""
+"""Group members join and leave: a partition that a member keeps is never reported lost, at any moment."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable

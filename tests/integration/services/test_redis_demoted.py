@@ -59,7 +59,7 @@ async def test_turns_and_erasures_go_to_the_new_master(
     await asyncio.to_thread(fail_over, servers, address)
     assert await history.append(SessionKey(TENANT, "s0"), TURN) is None
     async with asyncio.timeout(30):
-        while await history.append(SessionKey(TENANT, "s0"), TURN) is None:  # noqa: ASYNC110 - until it has connected anew
+        while await history.append(SessionKey(TENANT, "s0"), TURN) is None:  # noqa: ASYNC110 - until it has reconnected
             await asyncio.sleep(0.02)
     assert await history.delete(SessionKey(TENANT, "s1"), generation=7) == 7
     await history.close()
@@ -82,6 +82,6 @@ async def test_kv_is_stored_on_the_new_master(
     await asyncio.to_thread(fail_over, servers, address)
     assert not await asyncio.to_thread(saves)
     async with asyncio.timeout(30):
-        while not await asyncio.to_thread(saves):  # noqa: ASYNC110 - until it has connected anew
+        while not await asyncio.to_thread(saves):  # noqa: ASYNC110 - until it has reconnected
             await asyncio.sleep(0.02)
     await asyncio.to_thread(store.close)

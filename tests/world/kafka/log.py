@@ -132,7 +132,7 @@ class Log:
         ]
 
     def tell(self) -> None:
-        """Call whoever waits for a change."""
+        """Wake each task that waits for a change."""
         waiting, self.changed = self.changed, {}
         for call in waiting.values():
             call()

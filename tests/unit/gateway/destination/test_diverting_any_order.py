@@ -1,4 +1,4 @@
-"""Whatever workers report, a conversation keeps its side, and a rollout loses no question that the champion accepts."""
+"""Under any reports a conversation keeps its side, and a rollout loses no question that the champion accepts."""
 
 from typing import Any
 

@@ -124,7 +124,7 @@ def test_a_text_without_a_known_term_finds_nothing(text: str) -> None:
 
 
 def test_the_end_of_a_long_message_is_searched() -> None:
-    """Customers tell their story first and ask at the end."""
+    """Customers describe first and ask at the end."""
     assert found("blah " * 10_000 + "please reset my password")[0] == "account-password"
 
 
@@ -276,7 +276,7 @@ def test_an_entry_is_well_formed(entry: Any) -> None:
 
 
 def test_a_search_takes_less_than_ten_milliseconds() -> None:
-    """The median over the table, in this thread's CPU time: about one, and twice that beside other load."""
+    """The median over the table, in this thread's CPU time: about one, and twice that next to other load."""
     seconds = []
     for question, _ in QUESTIONS:
         started = time.thread_time()

@@ -1,5 +1,5 @@
-"""A broker that closes its connection just before a request causes a broken-connection error, whatever error uvloop
-raises.
+"""A broker that closes its connection just before a request causes a broken-connection error for each error that
+uvloop raises.
 """
 
 import asyncio

@@ -236,7 +236,7 @@ async def test_vitals_are_exported_while_they_are_watched(monkeypatch: pytest.Mo
     task = asyncio.create_task(Vitals(opened(FakeNvml())).watch())
     try:
         await asyncio.sleep(0)
-        while (shown("replyline_event_loop_lag_seconds_count") or 0) == naps:  # noqa: ASYNC110 - nobody tells of it
+        while (shown("replyline_event_loop_lag_seconds_count") or 0) == naps:  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0.02)
     finally:
         task.cancel()
@@ -265,7 +265,7 @@ def test_a_hanging_driver_delays_neither_the_clock_nor_the_shutdown(monkeypatch:
     async def watch_for_a_while() -> None:
         task = asyncio.create_task(watched.watch())
         async with asyncio.timeout(10):
-            while len(observed) < 3 or watched.missing() is None:  # noqa: ASYNC110 - nobody tells of it
+            while len(observed) < 3 or watched.missing() is None:  # noqa: ASYNC110 - it has no event
                 await asyncio.sleep(0.01)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

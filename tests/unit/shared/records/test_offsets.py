@@ -152,7 +152,7 @@ class Partitions(RuleBasedStateMachine):
     @rule()
     def move(self) -> None:
         """Return the partition in a rebalance: it is read from the offset committed now, though a later one may follow
-        until then.
+        before that read.
         """
         self.tracker.begin_rebalance()
         for partition in (P, Q):

@@ -1,5 +1,5 @@
-"""A record is done once it is handled, or once the client has its error and the dead letter is stored, whatever was
-wrong with it.
+"""A record is done once it is handled, or once the client has its error and the dead letter is stored, for every
+fault of a record.
 """
 
 import asyncio

@@ -127,7 +127,7 @@ def test_without_a_change_nothing_moves(topics: dict[str, frozenset[str]], parti
 @settings(max_examples=examples(200))
 @given(st.integers(4, 60), st.permutations(["w00", "w01", "new-a", "new-b"]))
 def test_scaling_from_two_workers_to_four_and_back_moves_the_minimum(partitions: int, order: list[str]) -> None:
-    """A worker keeps as many of its partitions as its new share allows, whichever other leaves, and
+    """A worker keeps as many of its partitions as its new share allows, no matter which other leaves, and
     sessions with them.
     """
     two = assign(num(partitions), fresh(2))

@@ -95,6 +95,6 @@ def test_few_other_false_claims_are_shown(model: str, kind: str, most: int) -> N
 
 @pytest.mark.parametrize(("model", "least"), [("shop", 0.99), ("base", 0.55)])
 def test_true_sentences_are_shown(model: str, least: float) -> None:
-    """The model without its adapter says true things in words of its own, of which the guard keeps fewer."""
+    """The model without its adapter says true things in other words, of which the guard keeps fewer."""
     found = counts()
     assert found["shown"][model, "true"] >= least * found["all"][model, "true"]

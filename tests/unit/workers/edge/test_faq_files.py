@@ -93,7 +93,7 @@ async def test_a_newer_version_makes_the_loaded_one_stale_immediately(edge: FaqF
 def test_a_full_disk_keeps_one_version_whole(
     edge: FaqFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: int
 ) -> None:
-    """Whichever of its files no longer fits, a restart opens a signed version, and never an older one than served."""
+    """If any of its files no longer fits, a restart opens a signed version, and never an older one than served."""
     take(edge, tmp_path, "30 days.", 2)
     bundle, room, write = sign_faq(faq_of(tmp_path, "14 days"), KEY, 3), [written], Path.write_bytes
 

@@ -138,7 +138,7 @@ async def test_a_client_may_ping_but_not_too_often(monkeypatch: pytest.MonkeyPat
 
 
 async def test_a_draining_gateway_announces_it_and_finishes_its_answers() -> None:
-    """gRPC's core says CANCELLED to a call that is under way while the client is told to leave."""
+    """gRPC's core cancels a call that is under way when the client gets GOAWAY."""
     edge = Edge()
     async with serving(edge) as client:
         stub = health_pb2_grpc.HealthStub(client.channel)

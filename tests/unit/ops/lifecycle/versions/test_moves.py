@@ -251,7 +251,7 @@ def test_only_the_named_newest_move_that_cannot_be_read_is_passed_over(named: in
 
 @pytest.mark.parametrize("named", ["rollout r", None], ids=["by the option", "by the user's name"])
 async def test_only_a_rollout_signs_as_a_rollout(monkeypatch: pytest.MonkeyPatch, named: str | None) -> None:
-    """Its moves are taken for the controller's own progress."""
+    """The controller treats its moves as its own progress."""
     monkeypatch.setenv("LOGNAME", "rollout r")
     with pytest.raises(SettingsError, match="only a rollout's own moves"):
         async with RegistryWriter.opened(KafkaSettings(), named):

@@ -120,7 +120,7 @@ class Fleet:
     found: dict[str, int] = field(default_factory=lambda: dict.fromkeys(NAMES, 0))
     minute: int = 0
     told: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """The orders of autoscalers that were told another one."""
+    """The orders of autoscalers that were given another one."""
 
     def __post_init__(self) -> None:
         self.variants = {name: Variants(name, self.told.get(name, NAMES)) for name in NAMES}

@@ -1,5 +1,5 @@
-"""A record that aiokafka cannot decode does not lose other records: those drained with it are read again, whatever
-fails.
+"""A record that aiokafka cannot decode does not lose other records: those drained with it are read again after
+any failure.
 """
 
 from collections.abc import Iterator, Sequence
