@@ -190,12 +190,15 @@ class Fleet:
     def by_version(self, bucket: Bucket, home: int, now_unix_ms: float, revision: Revision | None) -> int:
         """Return a key's partition by its hash, `home`; if workers that have the version loaded read only other
         partitions, one of these, the same at every gateway."""
+        reader = self._readers.get((bucket, home))
+        if reader is not None and reader.has(revision) and self._fresh(reader, now_unix_ms):
+            return home
         having = sorted(
             number
             for (of, number), known in self._readers.items()
             if of == bucket and known.has(revision) and self._fresh(known, now_unix_ms)
         )
-        return home if not having or home in having else having[home % len(having)]
+        return having[home % len(having)] if having else home
 
     def serves(self, bucket: Bucket, now_unix_ms: float, revision: Revision | None = None) -> bool:
         """Return whether a worker has recently reported that it serves the bucket with this version loaded. None stands

@@ -83,9 +83,10 @@ def offer(home: int, waits: Mapping[int, Wait]) -> Offer:
     """
     if not waits:
         return Offer(home, "hash", None)
-    best = min(waits, key=lambda number: (waits[number].cold_ms, number < home, number))
-    staying = frozenset(number for number in waits if _nearly(waits, number, best, warm=True))
-    if _nearly(waits, home, best, warm=False):
+    least_ms, _, best = min((wait.cold_ms, number < home, number) for number, wait in waits.items())
+    alike_ms = least_ms + max(_ALIKE_MS, _ALIKE_SHARE * least_ms)
+    staying = frozenset(number for number, wait in waits.items() if wait.warm_ms <= alike_ms)
+    if home in waits and waits[home].cold_ms <= alike_ms:
         return Offer(home, "hash", staying)
     return Offer(best, "slack", staying)
 
@@ -95,12 +96,3 @@ def skew(waits: Mapping[int, Wait]) -> float:
     the error of a prediction count as that error, and a worker counts once for all its partitions."""
     by_worker = {id(wait): max(wait.warm_ms, _ALIKE_MS) for wait in waits.values()}.values()
     return max(by_worker) / median_low(by_worker) if by_worker else 1.0
-
-
-def _nearly(waits: Mapping[int, Wait], number: int, best: int, *, warm: bool) -> bool:
-    """Return whether a partition is about as fast as the best one, which has no KV of the conversation."""
-    here, least_ms = waits.get(number), waits[best].cold_ms
-    if here is None:
-        return False
-    wait_ms = here.warm_ms if warm else here.cold_ms
-    return wait_ms <= least_ms + max(_ALIKE_MS, _ALIKE_SHARE * least_ms)
