@@ -80,8 +80,8 @@ def lean_of(question: str, weights: Mapping[str, float], score: float, *, borne:
 
 def content_words(terms: Collection[str]) -> float:
     """Return the number of the question's content words. Two Chinese characters count as one word."""
-    latin = sum(term.isascii() and not term.startswith("=") for term in terms)
-    return latin + sum(len(term) == 1 and not term.isascii() for term in terms) / 2
+    latin = [term for term in terms if term.isascii() and not term.startswith("=")]
+    return len(latin) + len([term for term in terms if len(term) == 1 and not term.isascii()]) / 2
 
 
 def with_previous(

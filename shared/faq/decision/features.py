@@ -41,12 +41,10 @@ class Texts:
 
     Attributes:
         terms: The terms of each text.
-        all: The terms of all of them.
         having: The places of the texts that have a term.
     """
 
     terms: tuple[frozenset[str], ...]
-    all: frozenset[str]
     having: Mapping[str, tuple[int, ...]]
 
     @classmethod
@@ -57,7 +55,7 @@ class Texts:
         for place, own in enumerate(of_texts):
             for term in own:
                 having[term] = (*having.get(term, ()), place)
-        return cls(of_texts, frozenset(having), having)
+        return cls(of_texts, having)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,31 +161,69 @@ class Asked:
         """Its letters and digits."""
         return wording(self.text)
 
-    def share(self, terms: Container[str]) -> float:
-        """Return the share, 0..1, of the question's weight that these terms have."""
+    def share(self, terms: Container[str], also: Container[str] = ()) -> float:
+        """Return the share, 0..1, of the question's weight that these terms and those have."""
         found = 0.0
         for term, value in self.values.items():
-            if term in terms:
+            if term in terms or term in also:
                 found += value
         return found / self.total if self.total else 0.0
 
-    def shares(self, texts: Texts, also: Container[str] = ()) -> list[float]:
-        """Return for each text the share, 0..1, of the question's weight that its terms and `also` have."""
-        every = range(len(texts.terms))
-        found = [0.0] * len(every)
-        for term, value in self.values.items():
-            for place in every if term in also else texts.having.get(term, ()):
-                found[place] += value
-        return [each / self.total if self.total else 0.0 for each in found]
 
-    def alike(self, texts: Texts) -> float:
-        """Return the highest Jaccard index, 0..1, of the question's terms and a text's."""
-        common = [0] * len(texts.terms)
-        for term in self.values:
-            for place in texts.having.get(term, ()):
+@dataclass(frozen=True, slots=True)
+class _Overlap:
+    """The terms that a question and an entry have in common. All but `common` are sums of the question's weights.
+
+    Attributes:
+        wordings: Of each wording.
+        common: Of each wording the number of terms.
+        sentences: Of each sentence of the answer.
+        with_own: Of each sentence together with the entry's own question.
+        asked: Of all wordings.
+        answered: Of the whole answer.
+        covered: Of both.
+        lacking: The weights of the terms that it lacks, the largest first.
+    """
+
+    wordings: list[float]
+    common: list[int]
+    sentences: list[float]
+    with_own: list[float]
+    asked: float
+    answered: float
+    covered: float
+    lacking: list[float]
+
+    @classmethod
+    def of(cls, asked: Asked, read: Read) -> Self:
+        """Compare a question with an entry."""
+        num_wordings, every_sentence = len(read.wordings.terms), range(len(read.sentences.terms))
+        wordings, common = [0.0] * num_wordings, [0] * num_wordings
+        sentences, with_own = [0.0] * len(every_sentence), [0.0] * len(every_sentence)
+        of_wordings = of_answer = of_both = 0.0
+        lacking = []
+        for term, value in asked.values.items():
+            asking, stating = read.wordings.having.get(term, ()), read.sentences.having.get(term, ())
+            for place in asking:
+                wordings[place] += value
                 common[place] += 1
-        shared = [(num, terms) for num, terms in zip(common, texts.terms, strict=True) if num]
-        return max((num / (len(self.values) + len(terms) - num) for num, terms in shared), default=0.0)
+            for place in stating:
+                sentences[place] += value
+            for place in every_sentence if asking[:1] == (0,) else stating:
+                with_own[place] += value
+            of_wordings += value if asking else 0.0
+            of_answer += value if stating else 0.0
+            of_both += value if asking or stating else 0.0
+            if not asking and not stating:
+                lacking.append(value)
+        lacking.sort(reverse=True)
+        return cls(wordings, common, sentences, with_own, of_wordings, of_answer, of_both, lacking)
+
+    def alike(self, asked: Asked, read: Read) -> float:
+        """Return the highest Jaccard index, 0..1, of the question's terms and a wording's."""
+        num, terms = len(asked.values), read.wordings.terms
+        found = [both / (num + len(terms[place]) - both) for place, both in enumerate(self.common) if both]
+        return max(found, default=0.0)
 
 
 def by_terms(asked: Asked, read: Read, *, score: float, lead: float, rank: int) -> dict[str, float]:
@@ -200,31 +236,27 @@ def by_terms(asked: Asked, read: Read, *, score: float, lead: float, rank: int) 
         lead: Its score minus the best other entry's.
         rank: Its place in the search, from 0.
     """
-    questions, answer = read.wordings.all, read.sentences.all
-    fits, nearest = asked.shares(read.sentences), asked.shares(read.wordings)
-    best = max(range(len(fits)), key=fits.__getitem__)
-    known = questions | answer
-    lacking = sorted((value for term, value in asked.values.items() if term not in known), reverse=True)
-    total = asked.total or 1.0
-    asked_share, covered = asked.share(questions), asked.share(known)
+    found, total = _Overlap.of(asked, read), asked.total or 1.0
+    best = found.sentences.index(max(found.sentences))
+    asked_share, covered = found.asked / total, found.covered / total
     return {
         "score": score,
         "lead": lead,
         "rank": float(rank),
         "asked": asked_share,
-        "answered": asked.share(answer),
+        "answered": found.answered / total,
         "covered": covered,
-        "nearest": max(nearest),
-        "alike": asked.alike(read.wordings),
-        "own": nearest[0],
-        "sentence": fits[best],
-        "sentence_own": max(asked.shares(read.sentences, read.wordings.terms[0])),
+        "nearest": max(found.wordings) / total,
+        "alike": found.alike(asked, read),
+        "own": found.wordings[0] / total,
+        "sentence": found.sentences[best] / total,
+        "sentence_own": max(found.with_own) / total,
         "only_answer": covered - asked_share,
-        "only_sentence": asked.share(read.sentences.terms[best] | questions) - asked_share,
+        "only_sentence": asked.share(read.wordings.having, read.sentences.terms[best]) - asked_share,
         "lacking": 1.0 - covered if asked.values else 1.0,
-        "heaviest": lacking[0] / total if lacking else 0.0,
-        "second": lacking[1] / total if len(lacking) > 1 else 0.0,
-        "num_lacking": float(len(lacking)),
+        "heaviest": found.lacking[0] / total if found.lacking else 0.0,
+        "second": found.lacking[1] / total if len(found.lacking) > 1 else 0.0,
+        "num_lacking": float(len(found.lacking)),
         "unknown": asked.share(asked.unknown),
         "kind_lacking": float(len(asked.kinds - read.stated)),
         "kind_in_sentence": float(bool(asked.kinds) and asked.kinds <= read.states[best]),

@@ -81,8 +81,8 @@ class Readings:
         read = self._of(self._ranking.entries[place])
         if not asked.kinds <= read.stated:
             return None
-        answered = asked.share(read.sentences.all) > 0
-        covered = asked.share(read.wordings.all | read.sentences.all) >= _COVERED
+        answered = asked.share(read.sentences.having) > 0
+        covered = asked.share(read.wordings.having, read.sentences.having) >= _COVERED
         return place if (asked.kinds and answered) or covered else None
 
     def _sureness(self, asked: Asked, hits: Sequence[FaqHit], vector: NDArray[np.float32] | None) -> list[float]:

@@ -95,7 +95,8 @@ def bears_out(question: str, terms: AbstractSet[str], wordings: Iterable[tuple[s
         terms: Its terms, as the search has them.
         wordings: The entry's wordings in plain characters, each with its terms.
     """
-    return bool(terms) and any(terms <= own and denies(question) == denies(wording) for wording, own in wordings)
+    having = [wording for wording, own in wordings if terms <= own] if terms else []
+    return any(denies(question) == denies(wording) for wording in having)
 
 
 def denies(text: str) -> bool:

@@ -23,7 +23,7 @@ INDEX = FaqIndex.load()
 QUESTIONS = ENGLISH_QUESTIONS + CHINESE_QUESTIONS
 ENGLISH = {entry.id: entry for entry in INDEX.entries if entry.language == "en"}
 CHINESE = {entry.id: entry for entry in INDEX.entries if entry.language == "zh"}
-MOST_CALLS = 550
+MOST_CALLS = 400
 MONTHS = {"January": "1", "November": "11", "December": "12"}
 
 
