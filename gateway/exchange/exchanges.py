@@ -57,7 +57,7 @@ class Exchanges:
         `ProtocolError`."""
         # Without a gate a token is arbitrary text, and many clients send the same one.
         sender = asker.own_address if self.gate is None else asker.token or ""
-        return self._own.name(sender, asker, question, wire_unix_ms(), by_body=self.gate is not None)
+        return self._own.name(sender, asker, question, wire_unix_ms(), is_shared=self.gate is None)
 
     async def begin(
         self, asker: Asker, session_name: str | Callable[[], str], resume: Resume | None = None

@@ -17,6 +17,8 @@ from shared.wire.deadline import RESUMABLE_MS
 _MAX_TRIES: Final = 10_000
 # How long the name derived from a key stays the same.
 _KEY_WINDOW_MS: Final = 600_000.0
+# A shorter key may be a counter or a word, which another customer may send too.
+_SHORTEST_KEY_CHARS: Final = 16
 
 
 class _Try(NamedTuple):
@@ -35,30 +37,31 @@ class OwnSessions:
     _tries: OrderedDict[str, _Try] = field(default_factory=OrderedDict)
 
     def name(
-        self, sender: str, asker: Asker, question: ClientQuestion, now_unix_ms: float, *, by_body: bool = True
+        self, sender: str, asker: Asker, question: ClientQuestion, now_unix_ms: float, *, is_shared: bool = False
     ) -> str:
         """Return the conversation of a question that names none.
 
-        A question with an `Idempotency-Key` gets a name derived from the secret, the sender, the key and the input,
-        which is the same at every gateway with that secret. Any other question gets a random name, except a marked
-        retry: it gets the name of its first try if this gateway received exactly one question with this body from this
-        sender. Questions of unknown senders always get random names.
+        A question with an `Idempotency-Key` gets a name derived from the secret, the sender, the key, the turns and the
+        input, which is the same at every gateway with that secret. Any other question gets a random name, except a
+        marked retry: it gets the name of its first try if this gateway received exactly one question with this body
+        from this sender. Questions of unknown senders always get random names.
 
         Args:
             sender: the client's token, or its own address if no tokens are checked; empty if unknown
             asker: the sender of the request
             question: the question
             now_unix_ms: the time by the gateways' common clock
-            by_body: a retry without a key may be found by its body. False if the sender is an address, which customers
-                with the same words may share
+            is_shared: the sender is an address, which several customers may have. A retry is found by a key that only
+                one of them can know
 
         Raises:
             ProtocolError: the key was used for another question within the last two minutes
         """
-        if not sender or (asker.key is None and not by_body):
+        if not sender or (is_shared and len(asker.key or "") < _SHORTEST_KEY_CHARS):
             return _random_name()
         kind, told = ("body", question.body) if asker.key is None else ("key", asker.key)
-        name, asked = digest(kind, sender, told), digest("input", question.input)
+        said = (text for turn in question.turns or () for text in (turn.user, turn.assistant))
+        name, asked = digest(kind, sender, told), digest("input", *said, question.input)
         known = self._tries.get(name)
         if known is not None and now_unix_ms - known.asked_unix_ms > RESUMABLE_MS:
             known = None

@@ -118,7 +118,7 @@ async def test_a_retry_at_another_gateway_is_computed_once(doors: list[Door], wo
 
     async def ask(door: Door) -> str:
         async with door.client() as client:
-            key = (("idempotency-key", "once-by-grpc"),)
+            key = (("idempotency-key", "once-and-only-once"),)
             return text_of(
                 await all_of(client.respond("Once?", session_id="s-grpc", max_output_tokens=30, metadata=key))
             )

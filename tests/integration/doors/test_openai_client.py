@@ -106,7 +106,7 @@ async def test_an_app_that_gives_up_and_retries_gets_one_answer(
 ) -> None:
     """The retry goes to another gateway: by its key it is the same question."""
     before = await worker.metric("infer_total")
-    headers = {"Idempotency-Key": "once", **named}
+    headers = {"Idempotency-Key": "once-and-only-once", **named}
 
     async def ask(door: Door) -> str:
         async with door.client() as client:

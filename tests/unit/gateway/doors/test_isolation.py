@@ -33,7 +33,7 @@ from tests.support.fakes.openai_doors import chat as completion
 from tests.support.servers.chatwoot import SECRET, message_created, signed
 
 WORDS = "Where is my parcel and when does it arrive?"
-RETRY, KEY = {"x-stainless-retry-count": "1"}, {"idempotency-key": "1"}
+RETRY, KEY, COUNTER = {"x-stainless-retry-count": "1"}, {"idempotency-key": "k" * 16}, {"idempotency-key": "1" * 15}
 SHARED = {"user": "a@example.com", "safety_identifier": "a@example.com", "prompt_cache_key": "app-v1"}
 NAMED: list[dict[str, str]] = [{}, *({name: value} for name, value in SHARED.items())]
 
@@ -228,7 +228,7 @@ async def test_two_askers_of_the_same_words_have_nothing_in_common(
     assert all(not asked.turns for asked in edge.asked)
 
 
-@pytest.mark.parametrize("mark", [RETRY, KEY], ids=["retry", "key"])
+@pytest.mark.parametrize("mark", [RETRY, KEY, COUNTER], ids=["retry", "key", "counter"])
 @pytest.mark.parametrize(
     ("one", "other"),
     [
@@ -248,7 +248,7 @@ async def test_clients_that_are_charged_as_one_share_no_conversation(
     async with DOORS[door](edge, None, {}) as ask:
         first = asyncio.ensure_future(ask({"x-forwarded-for": one}, "a", {} if mark == RETRY else mark))
         await until(lambda: edge.asked)
-        their_mark = {"idempotency-key": "2"} if mark == KEY and other == "192.0.2.1" else mark
+        their_mark = {"idempotency-key": "2" * 16} if mark == KEY and other == "192.0.2.1" else mark
         second = asyncio.ensure_future(ask({"x-forwarded-for": other}, "b", their_mark))
         await until(lambda: len(edge.asked) == 2)
         assert await answer_all(edge, first, second) == [asked.id for asked in edge.asked]
@@ -270,7 +270,7 @@ async def test_keys_are_distinguished_to_their_last_character(door: str) -> None
 
 def computed_names(body: bytes) -> set[str]:
     """Return what a reader of the source can compute from a body and from what a customer is called."""
-    words = ["", "1", body.decode(), WORDS, *SHARED.values()]
+    words = ["", *KEY.values(), body.decode(), WORDS, *SHARED.values()]
     kinds = ("own", "user", "cache", "conversation", "body", "key")
     return {digest(kind, *parts) for kind in kinds for one in words for parts in ((one,), ("", one), (one, ""))}
 
@@ -340,7 +340,7 @@ async def test_two_customers_of_one_server_have_two_conversations(door: str) -> 
     assert len({asked.session_id for asked in edge.asked}) == 3
 
 
-@pytest.mark.parametrize("key", ["1", "2"])
+@pytest.mark.parametrize("key", ["k" * 16, "2" * 16, "2"])
 async def test_anothers_key_ends_no_open_answer(key: str) -> None:
     """Neither does another question under the same key: the second asker is refused, or answered by itself."""
     edge, one, other = Edge(), {"x-forwarded-for": "192.0.2.1"}, {"x-forwarded-for": "192.0.2.2"}

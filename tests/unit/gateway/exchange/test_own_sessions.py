@@ -6,9 +6,11 @@ from gateway.exchange.own_sessions import OwnSessions
 from gateway.exchange.question import Asker, ClientQuestion
 from gateway.request.cursor import CursorKey
 from shared.errors import ProtocolError
+from shared.wire.messages import Said
 
 NOW = 1_790_000_100_000.0
 QUESTION, ANOTHER = ClientQuestion(body=b"hi", input="Hi"), ClientQuestion(body=b"ho", input="Ho")
+SAME_END = ClientQuestion(body=b"oh, hi", input="Hi", turns=(Said(user="Oh", assistant="What?"),))
 FIRST, RETRY, KEYED = Asker(), Asker(is_retry=True), Asker(key="1")
 MINUTE_MS = 60_000.0
 
@@ -59,6 +61,7 @@ def test_a_retry_of_a_retry_is_found_although_its_first_try_went_to_another_gate
         (b"secret", "b", "1", QUESTION, 1, False),
         (b"secret", "a", "2", QUESTION, 1, False),
         (b"secret", "a", "1", ANOTHER, 1, False),
+        (b"secret", "a", "1", SAME_END, 1, False),
         (b"another", "a", "1", QUESTION, 1, False),
     ],
 )
@@ -70,12 +73,22 @@ def test_key_gives_the_same_name_at_every_gateway_with_the_secret(
     assert (here == there) is same
 
 
+@pytest.mark.parametrize(("chars", "found"), [(0, False), (1, False), (15, False), (16, True), (36, True)])
+def test_a_shared_address_finds_its_first_try_only_by_a_key_that_no_other_customer_sends(
+    chars: int, *, found: bool
+) -> None:
+    names, keyed = own(), Asker(key="1" * chars, is_retry=True)
+    first = names.name("192.0.2.1", keyed, QUESTION, NOW, is_shared=True)
+    assert (names.name("192.0.2.1", keyed, QUESTION, NOW, is_shared=True) == first) is found
+
+
 def test_a_key_of_another_question_is_refused_and_keeps_its_id_across_a_window() -> None:
     names, window_end = own(), (NOW // 600_000 + 1) * 600_000
     first = names.name("a", KEYED, QUESTION, window_end - 1)
     assert names.name("a", KEYED, QUESTION, window_end) == first
-    with pytest.raises(ProtocolError, match="used for another question"):
-        names.name("a", KEYED, ANOTHER, window_end)
+    for another in (ANOTHER, SAME_END):
+        with pytest.raises(ProtocolError, match="used for another question"):
+            names.name("a", KEYED, another, window_end)
     assert names.name("b", KEYED, ANOTHER, window_end) != first
 
 

@@ -16,7 +16,7 @@ from tests.support.fakes.gateways import MINUTE_MS, Edge, delta, quiet, until
 from tests.support.fakes.grpc_doors import Sent, all_of, kinds, refused, serving, text_of
 from tests.support.fakes.openai_doors import answer
 
-KEY: Sent = (("idempotency-key", "once"),)
+KEY: Sent = (("idempotency-key", "once-and-only-once"),)
 SECRET = "my-card-is-4111"
 
 

@@ -219,7 +219,7 @@ async def test_an_oversized_body_is_not_read_to_its_end(client: httpx2.AsyncClie
 
 
 async def test_a_retry_is_computed_once(client: httpx2.AsyncClient, edge: Edge) -> None:
-    body, key = chat("Where is it?"), {"idempotency-key": "k"}
+    body, key = chat("Where is it?"), {"idempotency-key": "a-key-of-its-own"}
     first = await ask(client, edge, body, "Here.", **key)
     again = await client.post("/chat/completions", json=body, headers=key)
     assert again.json()["id"] == first.json()["id"]
@@ -230,7 +230,7 @@ async def test_a_retry_is_computed_once(client: httpx2.AsyncClient, edge: Edge) 
 
 
 async def test_a_retry_takes_over_its_first_trys_answer(client: httpx2.AsyncClient, edge: Edge) -> None:
-    body, key = chat("Where is it?"), {"idempotency-key": "k"}
+    body, key = chat("Where is it?"), {"idempotency-key": "a-key-of-its-own"}
     first = asyncio.ensure_future(client.post("/chat/completions", json=body, headers=key))
     await until(lambda: edge.asked)
     retry = asyncio.ensure_future(client.post("/chat/completions", json=body, headers=key))
@@ -252,7 +252,7 @@ async def test_two_customers_with_the_same_words_are_two(client: httpx2.AsyncCli
 
 @pytest.mark.parametrize("named", [{}, {"replyline-session": "s"}])
 async def test_a_key_is_good_for_one_question(client: httpx2.AsyncClient, edge: Edge, named: dict[str, str]) -> None:
-    headers = {"idempotency-key": "k", **named}
+    headers = {"idempotency-key": "a-key-of-its-own", **named}
     first = await ask(client, edge, chat("Where is it?"), "Here.", **headers)
     again = await ask(client, edge, chat("Where is it?"), "", **headers)
     assert again.json()["choices"] == first.json()["choices"]
