@@ -14,7 +14,10 @@ Kind = Literal["ask", "resume", "delete", "handoff", "feedback", "token"]
 Payer = Literal["subject", "tenant", "address", "session"]
 
 _HANDOFFS_PER_MINUTE: Final = 6  # per session; an open hand-off is sent again
-_REFUSED_BYTES: Final = 2_048  # a unit; the dearest take a millisecond
+_REFUSED_BYTES: Final = 2_048  # a unit
+# Longer than the largest message in the documented form takes. A message in other forms may take a hundred times as
+# long (64 KiB of single texts where parts belong: 160 ms), and each further millisecond costs a unit.
+_FREE_MS: Final = 5
 _PART: Final = 5  # one subject or address may use this fraction of a tenant's hand-offs
 # An erasure involves every worker and both Redis servers, a hand-off involves a person.
 COSTS_UNITS: Final[Mapping[Kind, int]] = {
@@ -62,12 +65,19 @@ class Tariff:
             charges.append(Charge("session", name, 1, _HANDOFFS_PER_MINUTE))
         return _due(charges)
 
-    def refused(self, address: str, num_bytes: int) -> list[Charge]:
-        """Return the charge for a message that was refused after it had been decoded, which is dearer the longer it
-        was. It is apart from the address's other charges: other clients of the address can still ask."""
+    def decoded(self, address: str, *, refused_bytes: int | None = None, cpu_ms: float = 0) -> list[Charge]:
+        """Return the charge for decoding a message that was refused, which is dearer the longer it was, or that took
+        long. It is apart from the address's other charges.
+
+        Args:
+            address: the client's address
+            refused_bytes: the length of a refused message; None if it was understood
+            cpu_ms: time that decoding took
+        """
         most = self.quotas.address_per_minute
-        units = min(1 + num_bytes // _REFUSED_BYTES, most)
-        return _due([Charge("address", address and f"{address} refused", units, most)])
+        units = 0 if refused_bytes is None else 1 + refused_bytes // _REFUSED_BYTES
+        units = max(units, int(cpu_ms) if cpu_ms > _FREE_MS else 0)
+        return _due([Charge("address", address and f"{address} decoded", min(units, most), most)])
 
     def shared(self, kind: Kind, caller: Caller) -> list[Charge]:
         """Return the charges that all gateways of a tenant count together."""
@@ -151,9 +161,9 @@ class LocalQuota:
                 return Overdrawn(charge, wait_ms)
         return None
 
-    def exhaust(self, charges: Sequence[Charge], now_ms: float) -> None:
-        """Make charges for what has already been done: as much of each as its limit still has."""
-        self._keep({name: min(then, now_ms + MINUTE_MS) for name, then in self._after(charges, now_ms, "").items()})
+    def owe(self, charges: Sequence[Charge], now_ms: float) -> None:
+        """Make charges for what has already been done, even beyond their limits."""
+        self._keep(self._after(charges, now_ms, ""))
 
     def _after(self, charges: Sequence[Charge], now_ms: float, tenant: str) -> dict[tuple[str, str], float]:
         """Return when each charge's bucket would be full again after it, in the charges' order."""

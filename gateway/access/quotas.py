@@ -11,7 +11,7 @@ from typing import Final
 
 from gateway.access.charges import MINUTE_MS, ROUNDING_MS, Caller, Charge, Kind, LocalQuota, Overdrawn, Tariff
 from shared.errors import ProtocolError, StoreUnavailable
-from shared.process.clock import monotonic_s
+from shared.process.clock import cpu_s, monotonic_s
 from shared.redis.calls import RedisCalls
 from shared.redis.client import RedisClient
 from shared.settings.redis import RedisSettings
@@ -53,15 +53,19 @@ class Quotas:
 
     @contextmanager
     def charging_refusals(self, address: str, size: int) -> Iterator[None]:
-        """Charge an address for a message of this size that the block decodes and refuses. Raises `ProtocolError`
-        before the block if the address has been refused too often in this minute."""
-        # Not made here: what is understood costs nothing.
-        _check(self._local.overdrawn(self._tariff.refused(address, 0), _now_ms()))
+        """Charge an address for a message of this size that the block refuses, or takes long to decode. Raises
+        `ProtocolError` before the block if the address has used up its minute."""
+        # Not made here: what is decoded quickly costs nothing.
+        _check(self._local.overdrawn(self._tariff.decoded(address, refused_bytes=0), _now_ms()))
+        refused_bytes, began_s = None, cpu_s()
         try:
             yield
         except (ProtocolError, *UNREADABLE):
-            self._local.exhaust(self._tariff.refused(address, size), _now_ms())
+            refused_bytes = size
             raise
+        finally:
+            cpu_ms = 1_000 * (cpu_s() - began_s)
+            self._local.owe(self._tariff.decoded(address, refused_bytes=refused_bytes, cpu_ms=cpu_ms), _now_ms())
 
     async def charge_shared(self, kind: Kind, caller: Caller) -> None:
         """Make the charges that all gateways count together."""

@@ -64,14 +64,8 @@ class Exchanges:
     ) -> Exchange:
         """Begin a session; `leave` ends it. If `session_name` is a function, it is called once the token is valid.
         Raises `ProtocolError`."""
-        self.check_memory()
-        if not origin_may_connect(asker.origins, self.allowed_origins):
-            raise ProtocolError("origin_not_allowed", "pages of this origin may not use this gateway")
+        self.check(asker)
         token = asker.token if self.gate is not None else None
-        if self.gate is not None and token is None:
-            raise ProtocolError(
-                "unauthorized", "send the token as Authorization: Bearer …", kind="authentication_error"
-            )
         exchange = Exchange(self.new_session(asker, session_name))
         if self.gateway.connect(exchange):
             await self.gateway.receive(exchange, SessionStart(token=token, resume=resume))
@@ -125,6 +119,16 @@ class Exchanges:
         self.gateway.rate_limits.quotas.charge_here("token", session.caller)
         await self.gateway.prepare_key(asker.token)
         return self.gate.identify(asker.token, now_unix_ms())
+
+    def check(self, asker: Asker) -> None:
+        """Raise `ProtocolError` if this sender may ask nothing."""
+        self.check_memory()
+        if not origin_may_connect(asker.origins, self.allowed_origins):
+            raise ProtocolError("origin_not_allowed", "pages of this origin may not use this gateway")
+        if self.gate is not None and asker.token is None:
+            raise ProtocolError(
+                "unauthorized", "send the token as Authorization: Bearer …", kind="authentication_error"
+            )
 
     def check_memory(self) -> None:
         """Raise `ProtocolError` if memory is too short for another client."""

@@ -78,7 +78,9 @@ class HttpRequests:
         return decoded(bytes(data), request.headers.getlist("content-encoding"), most)
 
     async def decoded(self, request: Request, decode: Callable[[bytes], QuestionT]) -> QuestionT:
-        """Read and decode a body. A refused body is charged to the client's address. Raises `ProtocolError`."""
+        """Read and decode a body, unless its sender is refused. A refused body, and one that takes long, is charged to
+        the client's address. Raises `ProtocolError`."""
+        self.exchanges.check(self.asker(request))
         data = await self.body(request)
         with self.charging_refusals(request, len(data)):
             return decode(data)

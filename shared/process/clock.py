@@ -21,10 +21,11 @@ _READINGS: Final = 3
 
 @dataclass(slots=True)
 class Clocks:
-    """The clocks of one process. `wall_s` returns the Unix time."""
+    """The clocks of one process. `wall_s` returns the Unix time, `cpu_s` the CPU time of the calling thread."""
 
     monotonic_s: Callable[[], float]
     wall_s: Callable[[], float]
+    cpu_s: Callable[[], float] = time.thread_time
     process: ProcessClock = field(init=False)
 
     def __post_init__(self) -> None:
@@ -53,6 +54,11 @@ CLOCKS: Final = ContextVar("clocks", default=Clocks(time.monotonic, time.time)) 
 def monotonic_s() -> float:
     """Return the seconds on this process's monotonic clock."""
     return CLOCKS.get().monotonic_s()
+
+
+def cpu_s() -> float:
+    """Return the seconds of CPU time that this thread has used."""
+    return CLOCKS.get().cpu_s()
 
 
 def now_unix_ms() -> float:

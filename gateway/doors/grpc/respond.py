@@ -32,7 +32,7 @@ class Responding:
 
     async def respond(self, call: Call) -> None:
         """Ask a question and write its answer. Raises `ProtocolError`."""
-        data = await call.request()
+        data = await self._request(call)
         with self.exchanges.charging_refusals(call.asker.address, len(data)):
             said = read(data, v1.RespondRequest)
             session = checked({"session_id": said.pop("session_id", None)}, SessionStart).session_id
@@ -62,7 +62,7 @@ class Responding:
 
     async def resume(self, call: Call) -> None:
         """Write the rest of an answer. Raises `ProtocolError`."""
-        data = await call.request()
+        data = await self._request(call)
         with self.exchanges.charging_refusals(call.asker.address, len(data)):
             said = read(data, v1.ResumeRequest)
             session = checked({"session_id": said.pop("session_id")}, SessionStart).session_id
@@ -74,6 +74,11 @@ class Responding:
                 await self._tell(call, exchange, [])
         finally:
             self.exchanges.leave(exchange, keep=not (exchange.event_id or "").startswith(_UNNAMED))
+
+    async def _request(self, call: Call) -> bytes:
+        """Return a call's only message, unless its sender is refused. Raises `ProtocolError`."""
+        self.exchanges.check(call.asker)
+        return await call.request()
 
     async def _tell(self, call: Call, exchange: Exchange, items: list[News]) -> None:
         """Write the messages that a WebSocket client would get, until the answer's end. Raises `ProtocolError` if there

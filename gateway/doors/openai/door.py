@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from starlette.applications import Starlette
 from starlette.requests import Request
 
-from gateway.doors.openai.bodies import chat_question
+from gateway.doors.openai.bodies import OpenAiQuestion, chat_question
 from gateway.doors.openai.chat import ChatEncoder
 from gateway.doors.openai.openapi import openapi
 from gateway.doors.openai.pages import SESSION_HEADER, answer, check_model, page, refusal
@@ -48,13 +48,17 @@ class OpenAiDoor:
 
     async def _chat(self, request: Request) -> Answer:
         header = request.headers.get(SESSION_HEADER)
-        question = await self.http.decoded(request, lambda data: chat_question(data, header))
-        check_model(question.model, self.models)
+        question = await self.http.decoded(request, lambda data: self._question(data, header))
         encoder = ChatEncoder(
             model=question.model, created_unix_s=int(time.time()), include_usage=question.include_usage
         )
         name, keep = session_name(question.names), "idempotency-key" in request.headers
         return await answer(self.http, request, question, name, keep=keep, encoder_of=lambda _: encoder)
+
+    def _question(self, data: bytes, header: str | None) -> OpenAiQuestion:
+        question = chat_question(data, header)
+        check_model(question.model, self.models)
+        return question
 
     async def _list_models(self, request: Request) -> Answer:
         del request

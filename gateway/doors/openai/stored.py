@@ -57,12 +57,9 @@ class StoredResponses:
 
     async def create(self, request: Request) -> Answer:
         header = request.headers.get(SESSION_HEADER)
-        question = await self.http.decoded(request, lambda data: responses_question(data, header))
+        question = await self.http.decoded(request, lambda data: self._question(data, header))
         if question.references:
             question = await self._recalled(request, question, header)
-        check_model(question.model, self.models)
-        if question.background and not question.store:
-            raise ProtocolError("invalid_field", "a background response must be stored", param="store")
         previous = _previous(question)
         return await answer(
             self.http,
@@ -74,6 +71,13 @@ class StoredResponses:
             check=None if previous is None else partial(self._check_last, previous),
             at_once=question.background,
         )
+
+    def _question(self, data: bytes, header: str | None) -> ResponsesQuestion:
+        question = responses_question(data, header)
+        check_model(question.model, self.models)
+        if question.background and not question.store:
+            raise ProtocolError("invalid_field", "a background response must be stored", param="store")
+        return question
 
     async def _recalled(self, request: Request, question: ResponsesQuestion, header: str | None) -> ResponsesQuestion:
         """Return a question whose input refers to earlier answers.

@@ -1,5 +1,6 @@
 """A body that is refused costs its client's address as much as decoding it costs the gateway."""
 
+import itertools
 import json
 from contextlib import suppress
 from typing import Any, cast
@@ -10,9 +11,11 @@ import pytest
 from gateway.access.charges import Caller, Tariff
 from gateway.access.quotas import Quotas
 from shared.errors import ProtocolError
+from shared.process.clock import CLOCKS, Clocks
 from shared.settings.gateway import HandoffSettings, QuotaSettings
 from shared.settings.redis import RedisSettings
 from shared.wire.session_key import SessionKey
+from tests.support import tokens
 from tests.support.fakes.ai_sdk_doors import ChatPage, FakeCursors
 from tests.support.fakes.ai_sdk_doors import door_of as ai_sdk_door
 from tests.support.fakes.gateway_services import FakeQuotas
@@ -27,21 +30,43 @@ UI = {"id": "c", "messages": [{"role": "user", "parts": [{"type": "text", "text"
 DOORS: dict[str, tuple[Any, str, dict[str, Any]]] = {
     "chat completions": (openai_door, "/v1/chat/completions", SOUND),
     "responses": (openai_door, "/v1/responses", {"model": "replyline", "input": "How do I return an item?"}),
-    "ai sdk": (lambda edge: ai_sdk_door(edge, FakeCursors()), "/chat", UI),
+    "ai sdk": (lambda edge, gate=None: ai_sdk_door(edge, FakeCursors(), gate), "/chat", UI),
 }
 
 
-@pytest.mark.parametrize("door", DOORS)
-async def test_after_too_many_refusals_a_body_is_not_decoded(door: str) -> None:
+BAD = b"[" + b"{}," * 100
+ANOTHER_MODEL = {"model": "another"}
+
+
+@pytest.mark.parametrize(
+    ("door", "bad", "status"),
+    [
+        *((door, BAD, 400) for door in DOORS),
+        *(
+            (door, json.dumps(DOORS[door][2] | ANOTHER_MODEL).encode(), 404)
+            for door in ("chat completions", "responses")
+        ),
+    ],
+)
+async def test_after_too_many_refusals_a_body_is_not_decoded(door: str, bad: bytes, status: int) -> None:
     make, path, sound = DOORS[door]
     edge = Edge(kafka_is_away=True, quotas=FakeQuotas(refusals_left=2))
-    bad = b"[" + b"{}," * 100
     async with httpx2.AsyncClient(
         transport=httpx2.ASGITransport(app=make(edge).app(), client=("10.0.0.7", 1)), base_url="http://gateway"
     ) as client:
         answers = [await client.post(path, content=each) for each in (json.dumps(sound).encode(), bad, bad, bad)]
-    assert [answer.status_code for answer in answers] == [200, 400, 400, 429]
+    assert [answer.status_code for answer in answers] == [200, status, status, 429]
     assert edge.quotas.refused == [("10.0.0.7", len(bad))] * 2
+
+
+@pytest.mark.parametrize("door", DOORS)
+async def test_a_body_without_a_token_is_not_decoded(door: str) -> None:
+    make, path, _ = DOORS[door]
+    edge = Edge()
+    transport = httpx2.ASGITransport(app=make(edge, tokens.gate()).app())
+    async with httpx2.AsyncClient(transport=transport, base_url="http://gateway") as client:
+        assert (await client.post(path, content=BAD)).status_code == 401
+    assert edge.quotas.refused == []
 
 
 async def over_ai_sdk_socket(edge: Edge, bad: bytes, times: int) -> None:
@@ -101,15 +126,37 @@ def refuse(quotas: Quotas, address: str, num_bytes: int, times: int) -> int:
     return decoded
 
 
+TARIFF = Tariff(QuotaSettings(address_per_minute=100), HandoffSettings())
+
+
 @pytest.fixture
 def quotas() -> Quotas:
-    return Quotas(Tariff(QuotaSettings(address_per_minute=100), HandoffSettings()), RedisSettings())
+    return Quotas(TARIFF, RedisSettings())
 
 
 @pytest.mark.parametrize(("num_bytes", "decoded"), [(10, 100), (65_536, 4)])
 def test_a_long_body_costs_more_than_a_short_one(quotas: Quotas, num_bytes: int, decoded: int) -> None:
     assert refuse(quotas, "a", num_bytes, 150) == decoded
     assert refuse(quotas, "b", num_bytes, 1) == 1
+
+
+@pytest.mark.parametrize(("cpu_ms", "decoded", "a_minute_later"), [(4.5, 300, 300), (30.5, 4, 3)])
+def test_what_takes_long_to_decode_costs_its_time(cpu_ms: float, decoded: int, a_minute_later: int) -> None:
+    """Time beyond the limit is paid for in the next minute."""
+    now_s, cpu_s = 1_000.0, itertools.count(0, cpu_ms / 1_000)
+    CLOCKS.set(Clocks(lambda: now_s, lambda: now_s, cpu_s=lambda: next(cpu_s)))
+    quotas = Quotas(TARIFF, RedisSettings())
+
+    def count() -> int:
+        done = 0
+        for _ in range(300):
+            with suppress(ProtocolError), quotas.charging_refusals("a", 65_536):
+                done += 1
+        return done
+
+    assert count() == decoded
+    now_s += 60
+    assert count() == a_minute_later
 
 
 def test_what_is_understood_costs_nothing_and_refusals_cost_no_questions(quotas: Quotas) -> None:
