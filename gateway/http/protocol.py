@@ -18,7 +18,7 @@ from gateway.http.statuses import error_headers, status_of
 from gateway.session.protocol import MessageRate
 from shared.errors import ProtocolError
 from shared.process.clock import now_unix_ms
-from shared.sockets.bounded import HEAD_BYTES, HEAD_LINES, BoundedTransport
+from shared.sockets.bounded import HEAD_BYTES, HEAD_LINES, BoundedTransport, names_one_host
 from shared.sockets.open_sockets import Network
 from shared.telemetry import metrics
 from shared.wire.failed_ends import detail_of
@@ -33,6 +33,7 @@ _TOO_LARGE: Final = ProtocolError(
     "headers_too_large", f"a request's headers may have at most {HEAD_BYTES:,} bytes and {HEAD_LINES} lines"
 )
 _UNREADABLE: Final = ProtocolError("bad_request", "this is not an HTTP request")
+_NO_HOST: Final = ProtocolError("bad_request", "a request needs one Host header")
 
 
 class BoundedHttp(HttpToolsProtocol):
@@ -79,6 +80,9 @@ class BoundedHttp(HttpToolsProtocol):
         self.line.head_bytes, self._in_head = 0, False
         if sum(len(name) + len(value) for name, value in self.headers) + len(self.url) > HEAD_BYTES:
             self._reject(_TOO_LARGE)
+        hosts = [value.decode("latin-1") for name, value in self.headers if name == b"host"]
+        if self.parser.get_http_version() != "1.0" and not names_one_host(hosts):
+            self._reject(_NO_HOST)
         if self.line.is_proxied:
             forwarded = Headers(raw=self.headers).getlist("x-forwarded-for")
             self.line.charge(charged_address(self.line.peer, forwarded, self._trusted))

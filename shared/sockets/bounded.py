@@ -7,6 +7,7 @@ connection that is too slow.
 
 import asyncio
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,6 +26,7 @@ HEAD_LINES: Final = 100
 _PART_BYTES: Final = 8_192  # parsed in one iteration of the event loop
 _CLOSE_S: Final = 2.0
 _END: Final = b"\r\n\r\n"
+_HOST: Final = re.compile(r"[^\s/?#@\\,]*")
 _HTTP_1_0: Final = re.compile(rb"\A([^\r\n]* HTTP/1\.)0(?=\r?\n)")
 _EMPTY: Final = b"\r\nConnection: close\r\nContent-Length: 0" + _END
 _TOO_LARGE: Final = b"HTTP/1.1 431 Request Header Fields Too Large" + _EMPTY
@@ -199,6 +201,11 @@ class BoundedTransport(asyncio.Protocol):
         self._transport.close()
 
 
+def names_one_host(hosts: Sequence[str]) -> bool:
+    """Return whether a request of HTTP/1.1 has the one `Host` that it must have (RFC 9112, section 3.2)."""
+    return len(hosts) == 1 and _HOST.fullmatch(hosts[0]) is not None
+
+
 def bounded(protocol: Any, bounds: Bounds) -> Any:
     """Return a factory of these protocols, each on a bounded transport."""
     return lambda *args, **options: BoundedTransport(bounds, protocol(*args, **options))
@@ -259,7 +266,10 @@ def _answer(process_request: Any, socket: ServerConnection, request: Request) ->
         refusal = socket.respond(HTTPStatus.METHOD_NOT_ALLOWED, "this port takes GET and HEAD\n")
         refusal.headers["Allow"] = "GET, HEAD"
         return refusal
+    is_http_1_0 = isinstance(socket, BoundedConnection) and socket.is_http_1_0
+    if not is_http_1_0 and not names_one_host(request.headers.get_all("Host")):
+        return socket.respond(HTTPStatus.BAD_REQUEST, "a request needs one Host header\n")
     page = cast("Response | None", process_request and process_request(socket, request))
-    if page is None and isinstance(socket, BoundedConnection) and socket.is_http_1_0:
+    if page is None and is_http_1_0:
         return socket.respond(HTTPStatus.UPGRADE_REQUIRED, "a WebSocket needs HTTP/1.1; a proxy must speak it too\n")
     return replace(page, body=b"") if page is not None and request.method == "HEAD" else page

@@ -12,6 +12,7 @@ from uvicorn.server import ServerState
 from gateway.http.protocol import BoundedHttp, BoundedSocket
 from shared.sockets.bounded import BoundedTransport, Bounds
 from shared.sockets.open_sockets import OpenSockets
+from tests.unit.shared.sockets.test_heads import NO_HOST
 
 CLIENT: Final = "192.0.2.7"
 UPGRADE: Final = (
@@ -129,6 +130,25 @@ async def test_an_upgrade_that_cannot_be_read_is_answered_and_closed(header: byt
     await send(wire, UPGRADE % header, 1)
     assert status(wire) in {400, 431}
     assert wire.ended == "closed"
+
+
+@pytest.mark.parametrize("hosts", NO_HOST)
+@pytest.mark.parametrize(
+    "more", [b"", b"Upgrade: websocket\r\nConnection: Upgrade\r\n"], ids=["a request", "an upgrade"]
+)
+async def test_a_request_without_exactly_one_host_is_refused(hosts: bytes, more: bytes) -> None:
+    wire = connect(OpenSockets(spare=10))
+    await send(wire, b"GET / HTTP/1.1\r\n%b%b\r\n" % (hosts, more), 1)
+    assert (status(wire), wire.ended) == (400, "closed")
+
+
+@pytest.mark.parametrize(
+    "head", [b"1.0\r\n", b"1.1\r\nHost:\r\n", b"1.1\r\nHOST: [::1]:80\r\n", b"1.1\r\nHost: caf\xe9\r\n"]
+)
+async def test_a_request_with_its_versions_host_is_served(head: bytes) -> None:
+    wire = connect(OpenSockets(spare=10))
+    await send(wire, b"GET / HTTP/%b\r\n" % head, 1)
+    assert status(wire) == 200
 
 
 def frame(opcode: int, payload: bytes = b"", *, fin: bool = True) -> bytes:

@@ -16,6 +16,7 @@ from shared.telemetry.status import Drain, Readiness, http_response, serve_statu
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n"
 PAGE = b"a page"
+NO_HOST = (b"", b"Host: a\r\nHost: a\r\n", b"Host: a b\r\n", b"Host: a/ready\r\n", b"Host: a, b\r\n", b"Host: me@a\r\n")
 DRAIN = Drain()
 
 
@@ -61,6 +62,7 @@ async def answer(port: int, *parts: bytes) -> bytes:
         ([b"PUT /drain HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n"], 405),
         ([b"CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n"], 405),
         ([GET + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n"], 400),
+        *(([b"GET /ready HTTP/1.1\r\n%b\r\n" % hosts], 400) for hosts in NO_HOST),
     ],
 )
 async def test_a_request_that_cannot_be_served_is_answered_and_closed(
