@@ -17,6 +17,7 @@ from gateway.outbound.standard_webhook import handoff_event
 from shared.conversation.handoffs import decode_handoff
 from shared.errors import ProtocolError
 from shared.kafka import GroupReader, Record, read_on
+from shared.process.keyed_locks import KeyedLocks
 from shared.process.tasks import Tasks
 from shared.records.commits import Commits
 from shared.records.deliveries import MAX_DELIVERIES
@@ -28,7 +29,8 @@ from shared.telemetry.logs import get_logger
 
 _READ_MS: Final = 500
 _MAX_RECORDS: Final = 100
-_MOST_OPEN: Final = 200
+_MOST_OPEN: Final = 2_000  # of them one conversation may have any number
+_MOST_AT_ONCE: Final = 200
 
 log = get_logger()
 
@@ -40,7 +42,8 @@ class CarryOut(Protocol):
 
 class Errands:
     """The errands of one topic, shared with the other gateways. A record is committed once it is carried out. A record
-    on which four gateways have crashed is skipped."""
+    on which four gateways have crashed is skipped. One conversation's errands are carried out one after the other, so
+    that a flood in it, or a desk that refuses it for minutes, delays no other conversation."""
 
     def __init__(self, name: str, reader: GroupReader, carry_out: CarryOut) -> None:
         self.name = name
@@ -49,6 +52,8 @@ class Errands:
         self._offsets = OffsetTracker()
         self._commits = Commits(reader, self._offsets)
         self._tasks = Tasks(record_failed)
+        self._conversations = KeyedLocks()
+        self._at_once = asyncio.Semaphore(_MOST_AT_ONCE)
 
     async def run(self) -> None:
         """Join the group, and carry out errands until cancelled."""
@@ -73,7 +78,12 @@ class Errands:
         for record in records:
             if self._offsets.open(*record.origin):
                 self._offsets.claim(*record.origin)
-                self._tasks.start(self._work(record), f"{record.topic}/{record.partition}/{record.offset}")
+                self._tasks.start(self._in_order(record), f"{record.topic}/{record.partition}/{record.offset}")
+
+    async def _in_order(self, record: Record) -> None:
+        """Carry out an errand after its conversation's earlier ones."""
+        async with self._conversations.hold(record.key), self._at_once:
+            await self._work(record)
 
     async def _work(self, record: Record) -> None:
         number = await self._commits.await_delivery(*record.origin)

@@ -23,7 +23,6 @@ from shared.conversation.handoffs import Handoff
 from shared.errors import ProtocolError, StoreUnavailable
 from shared.kafka import Record
 from shared.process.clock import wire_unix_ms
-from shared.process.keyed_locks import KeyedLocks
 from shared.telemetry import metrics
 from shared.telemetry.logs import get_logger
 from shared.wire.codec import json_encode
@@ -99,11 +98,10 @@ class _Answer:
 
 @dataclass(slots=True, kw_only=True)
 class ChatwootPoster:
-    """Carries out errands, those of one conversation in order. An errand is given up after ten minutes."""
+    """Carries out errands. An errand is given up after ten minutes."""
 
     exchanges: Exchanges
     api: ChatwootApi
-    _locks: KeyedLocks = field(default_factory=KeyedLocks)
     _posted: OrderedDict[str, None] = field(default_factory=OrderedDict)  # the ids of the latest posted answers
 
     async def post(self, record: Record, *, again: bool) -> None:
@@ -113,8 +111,7 @@ class ChatwootPoster:
         except ProtocolError:
             metrics.records_ignored.labels("post").inc()
             return
-        async with self._locks.hold(errand.path):
-            outcome = await self._carry_out(errand, again=again)
+        outcome = await self._carry_out(errand, again=again)
         metrics.chatwoot.labels(outcome).inc()
         log.info("chatwoot_post", session=errand.session_id, outcome=outcome)
 
