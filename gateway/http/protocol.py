@@ -43,7 +43,7 @@ class BoundedHttp(HttpToolsProtocol):
         super().__init__(*args, **options)
         self._trusted = trusted
         self._mistake = _UNREADABLE
-        self._in_head = True
+        self._in_head, self._body_left = True, cast("int | None", None)
         self._begun_line = self._passed = b""  # what was kept, and the end of what was passed on
 
     @property
@@ -51,25 +51,37 @@ class BoundedHttp(HttpToolsProtocol):
         return cast("BoundedTransport", self.transport)
 
     def data_received(self, data: bytes) -> None:
-        self.line.head_bytes += len(data)
-        if self._in_head:
-            data = self._without_offer(data)
-        if data:
-            super().data_received(data)
-        if self.line.head_bytes > HEAD_BYTES and not self.line.is_closing():
-            self._refuse(_TOO_LARGE)
+        """Pass data on one head or body at a time, because offers are removed from heads only."""
+        while data and not self.line.is_closing():
+            length = len(data)
+            part, data = self._without_offer(data) if self._in_head else self._of_body(data)
+            self.line.head_bytes += length - len(data)
+            if part:
+                super().data_received(part)
+            if self.line.head_bytes > HEAD_BYTES and not self.line.is_closing():
+                self._refuse(_TOO_LARGE)
+            if self.parser.should_upgrade():
+                return
 
-    def _without_offer(self, data: bytes) -> bytes:
-        """Return a part of a head without an offer of another protocol. A line that may become one is kept for the next
-        part."""
+    def _without_offer(self, data: bytes) -> tuple[bytes, bytes]:
+        """Return a part of a head without an offer of another protocol, and what follows the head. A line that may
+        become an offer is kept for the next part."""
         whole, num_passed = self._passed + self._begun_line + data, len(self._passed)
-        found = _HEAD_END.search(whole)
-        begun = _BEGUN.search(whole) if found is None else None
+        if (found := _HEAD_END.search(whole)) is not None:
+            self._begun_line = self._passed = b""
+            return _OFFER.sub(b"ignored", whole[: found.end()])[num_passed:], whole[found.end() :]
+        begun = _BEGUN.search(whole)
         self._begun_line = begun[0] if begun else b""
         whole = whole.removesuffix(self._begun_line)
         self._passed = next((end for end in (b"\n\r", b"\n") if whole.endswith(end)), b"")
-        end = len(whole) if found is None else found.end()
-        return (_OFFER.sub(b"ignored", whole[:end]) + whole[end:])[num_passed:]
+        return _OFFER.sub(b"ignored", whole)[num_passed:], b""
+
+    def _of_body(self, data: bytes) -> tuple[bytes, bytes]:
+        """Return a part of a body, and what follows a body of known length."""
+        part = data[: self._body_left]
+        if self._body_left is not None:
+            self._body_left -= len(part)
+        return part, data[len(part) :]
 
     def on_header(self, name: bytes, value: bytes) -> None:
         super().on_header(name, value)
@@ -78,6 +90,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self.line.head_bytes, self._in_head = 0, False
+        self._body_left = next((int(value) for name, value in self.headers if name == b"content-length"), None)
         if sum(len(name) + len(value) for name, value in self.headers) + len(self.url) > HEAD_BYTES:
             self._reject(_TOO_LARGE)
         hosts = [value.decode("latin-1") for name, value in self.headers if name == b"host"]
