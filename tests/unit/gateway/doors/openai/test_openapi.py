@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
+import pytest
 import pytest_asyncio
 import schemathesis
 from hypothesis import HealthCheck, given, settings
@@ -72,6 +73,7 @@ async def test_a_client_that_sends_no_request_does_not_block_the_shutdown() -> N
     await serving
 
 
+@pytest.mark.filterwarnings("ignore:Do not use the `random` module")  # the server's thread draws at the same time
 async def test_the_door_matches_its_document_and_never_fails(url: str) -> None:
     await asyncio.to_thread(_hold_to_document, url)
 
