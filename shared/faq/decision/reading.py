@@ -22,6 +22,7 @@ from shared.faq.vectors import Embed, EntryVectors
 
 # Below every threshold from which an entry answers.
 _UNSURE: Final = 0.49
+_MOST_NAMES: Final = 16  # removed from a question; the time grows with their square
 # Sums of weights are not exact.
 _COVERED: Final = 0.99
 
@@ -112,6 +113,8 @@ class Readings:
         """Return how surely a hit's entry answers the question but for the names that it lacks: to "Do you ship to
         Japan?" the entry about shipping is quoted, which lists where to."""
         lacking = not_in(asked.names, self._of(hits[rank].entry).words)
+        if len(lacking) > _MOST_NAMES:
+            return 0.0
         rest = re.sub("|".join(map(re.escape, lacking)), " ", asked.text, flags=re.IGNORECASE)
         measured = self._measure(self.asked(rest), hits, rank, None, self._by_terms.names)
         return self._by_terms.sureness([measured], hits[rank].entry.language)[0]
