@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +14,8 @@ from shared.settings.listing import by_variable, describe
 from shared.settings.redis import refused_value
 from shared.settings.settings import PREFIX, Settings
 
+_ALIKE: Final = 0.7
+"""The least `SequenceMatcher.ratio` of a misspelled name and the one that is suggested."""
 _NO_SETTINGS = ("CONFIG", "MODELS_DIR", "URL", "TOKEN")
 # Kubernetes and Docker set variables such as REPLYLINE_GATEWAY_PORT=tcp://10.96.0.7:80 for a Service called
 # replyline-gateway. Their values distinguish them from misspelled settings.
@@ -38,7 +41,7 @@ def load_settings(**overrides: Any) -> Settings:
         raise SettingsError(f"{PREFIX}CONFIG={named}: no such file; name a TOML file or unset it")
     unknown = _unknown_variables(os.environ)
     if unknown:
-        raise SettingsError("\n".join(f"{name}: no such setting; `replyline settings` lists them" for name in unknown))
+        raise SettingsError("\n".join(map(_no_setting, unknown)))
     try:
         return Settings(**overrides)
     except ValidationError as error:
@@ -53,7 +56,7 @@ def _line(item: Any) -> str:
     place = [part for part in item["loc"] if isinstance(part, str)]  # without the index in a list
     variable = PREFIX + "__".join(place).upper()
     if item["type"] == "extra_forbidden":
-        return f"{variable}: no such setting; `replyline settings` lists them"
+        return _no_setting(variable)
     said = item["msg"].removeprefix("Value error, ")
     message = by_variable(said, ".".join(place))
     if isinstance(item["input"], dict):  # several settings: the message names them
@@ -61,6 +64,12 @@ def _line(item: Any) -> str:
     value = refused_value(item["input"]) if isinstance(item["input"], str) else item["input"]
     given = "" if place[-1].endswith(("secret", "password")) else f"={value!r}"
     return f"{variable}{given}: {message}"
+
+
+def _no_setting(variable: str) -> str:
+    names = [name.removeprefix(PREFIX) for name, *_ in describe()]
+    meant = "".join(f"{PREFIX}{name}? " for name in get_close_matches(variable.removeprefix(PREFIX), names, 1, _ALIKE))
+    return f"{variable}: no such setting; {meant and 'do you mean '}{meant}`replyline settings` lists them"
 
 
 def _unknown_variables(environ: Mapping[str, str]) -> list[str]:

@@ -107,22 +107,26 @@ def test_every_bad_value_has_its_line(put: Put) -> None:
 
 
 @pytest.mark.parametrize(
-    ("variable", "value"),
+    ("variable", "value", "meant"),
     [
-        ("GATEWAY__PROT", "1"),
-        ("KAFKA", "1"),
-        ("X", "1"),
-        ("GATEWAY_PORT", "8080"),
-        ("PORT", "8080"),
-        ("GATEWAY_HTTP_PORT", "8083"),
-        ("GATEWAY_METRICS_HOST", "10.0.0.1"),
-        ("SERVICE_HOST", "gateway.example"),
-        ("UPSTREAM_URL", "http://vllm:8000/v1"),
+        ("GATEWAY__PROT", "1", "GATEWAY__PORT"),
+        ("KAFKA", "1", ""),
+        ("X", "1", ""),
+        ("GATEWAY_PORT", "8080", "GATEWAY__PORT"),
+        ("PORT", "8080", ""),
+        ("GATEWAY_HTTP_PORT", "8083", "GATEWAY__HTTP_PORT"),
+        ("GATEWAY_METRICS_HOST", "10.0.0.1", "GATEWAY__METRICS_HOST"),
+        ("SERVICE_HOST", "gateway.example", ""),
+        ("UPSTREAM_URL", "http://vllm:8000/v1", "UPSTREAM__URL"),
+        ("WORKER__UPSTREAM_URL", "http://vllm:8000/v1", "UPSTREAM__URL"),
     ],
 )
-def test_an_unknown_variable_is_refused(put: Put, variable: str, value: str) -> None:
+def test_an_unknown_variable_is_refused_and_the_one_that_is_meant_is_named(
+    put: Put, variable: str, value: str, meant: str
+) -> None:
     put({variable: value})
-    assert refusal().startswith(f"REPLYLINE_{variable}: no such setting; `replyline settings`")
+    suggested = f"do you mean REPLYLINE_{meant}? " if meant else ""
+    assert refusal() == f"REPLYLINE_{variable}: no such setting; {suggested}`replyline settings` lists them"
 
 
 def _service_links(service: str, address: str, ports: dict[str, tuple[str, int]]) -> dict[str, str]:
