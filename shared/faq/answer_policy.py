@@ -149,7 +149,13 @@ class AnswerPolicy:
         )
 
     def decide(
-        self, question: str, hits: Sequence[FaqHit], parts: Sequence[Sequence[FaqHit]] = (), *, may_ask: bool = True
+        self,
+        question: str,
+        hits: Sequence[FaqHit],
+        parts: Sequence[Sequence[FaqHit]] = (),
+        *,
+        may_ask: bool = True,
+        language: Language | None = None,
     ) -> Decision:
         """Decide how the question is answered.
 
@@ -159,11 +165,12 @@ class AnswerPolicy:
             parts: the entries found for each of its questions, if it has several. The FAQ answers these one after the
                 other, since a small model would answer only one of them.
             may_ask: the customer may be asked which entry is meant: not twice in a row.
+            language: the reply's language, by default the question's.
         """
         if not self.grounded:
             return Ground(tuple(hit.entry for hit in near(hits, self.most)))
         question = plain(question)
-        language, kind = detect_language(question), small_talk(question)
+        language, kind = language or detect_language(question), small_talk(question)
         if kind is not None:
             return Courtesy(kind, language)
         of_each = _of_each_part(parts, self.thresholds.confident)[: self.most]

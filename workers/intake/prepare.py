@@ -9,7 +9,7 @@ import msgspec
 from shared.conversation.history import History
 from shared.conversation.turn import Turn
 from shared.errors import ProtocolError
-from shared.faq import detect_language
+from shared.faq import Language, detect_language
 from shared.faq.answer_policy import SHOWN, AnswerPolicy, Decision, DirectAnswer, Ground, Instead, Unknown
 from shared.faq.fallback import choose_fallback
 from shared.faq.live import LiveFaq
@@ -77,10 +77,11 @@ class Preparer:
         vector = await self.faq.vector_of(asked)
         most = max(self.settings.grounding_entries, SHOWN)
         found = self.faq.index.find(asked, k=most, previous=turns, vector=vector)
+        language = _language_of(asked, turns)
         if offered and says_neither(asked):
-            decision: Decision = Unknown(detect_language(asked))
+            decision: Decision = Unknown(language)
         else:
-            decision = self.policy.decide(asked, found.hits, found.parts, may_ask=not offered)
+            decision = self.policy.decide(asked, found.hits, found.parts, may_ask=not offered, language=language)
         freshness, wire_now = self.faq.freshness, now_unix_ms + order.clock_ms
         if meant or freshness.is_stale(wire_now):  # to the model "the first" would say nothing
             decision = _without_the_model(decision, asked)
@@ -228,6 +229,13 @@ def _earlier_turns(turns: Sequence[Turn], order: Order, *, limit: int) -> list[T
         ][max(0, len(given) - limit) :]
     before = [turn for turn in turns if turn.asked_unix_ms < order.asked_unix_ms and not is_of(turn, order)]
     return before[max(0, len(before) - limit) :]
+
+
+def _language_of(text: str, turns: Sequence[Turn]) -> Language:
+    """Return the language of a message; of one without letters, such as 👍 or a number, that of the conversation."""
+    if any(map(str.isalpha, text)) or detect_language(text) == "zh":
+        return detect_language(text)
+    return detect_language(next((turn.user for turn in reversed(turns) if any(map(str.isalpha, turn.user))), text))
 
 
 def _in_tokens_of(revision: str, turn: Turn) -> Turn:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from shared.faq import FaqEntry
+from shared.faq import FaqEntry, detect_language
 from shared.faq.answer_policy import AnswerPolicy, Clarify
 from shared.faq.decision.sureness import Thresholds
 from shared.wire.messages import Said
@@ -85,3 +85,35 @@ def test_a_customer_is_not_asked_twice_in_a_row() -> None:
     turns = [said(question, ASKED_WHICH.text, name="r0", source="clarify", asked_unix_ms=NOW - 90)]
     assert job(question, policy=policy).fallback.source == "clarify"
     assert job(question, policy=policy, turns=turns).fallback.source == "quote"
+
+
+@pytest.mark.parametrize("message", ["👍", "😡", "???", "20261129001", "#4711"])
+@pytest.mark.parametrize(
+    ("said_before", "language"),
+    [
+        (["退款需要多久？"], "zh"),
+        (["退款需要多久？", "👍"], "zh"),
+        (["How long?"], "en"),
+        (["好", "Hello"], "en"),
+        ([], "en"),
+    ],
+)
+def test_a_message_without_letters_is_answered_in_the_conversations_language(
+    message: str, said_before: list[str], language: str
+) -> None:
+    turns = [
+        said(text, "…", name=f"before-{place}", asked_unix_ms=NOW - 90 + place)
+        for place, text in enumerate(said_before)
+    ]
+    asked = job(message, turns=turns)
+    assert asked.instead
+    assert asked.instead.language == language
+    assert detect_language(asked.instead.text) == language
+
+
+@pytest.mark.parametrize(("message", "language"), [("？？？", "zh"), ("OK", "en"), ("谢谢", "zh")])
+def test_a_message_with_letters_or_chinese_signs_has_its_own_language(message: str, language: str) -> None:
+    for before in ("退款需要多久？", "How long?"):
+        asked = job(message, turns=[said(before, "…", asked_unix_ms=NOW - 90)])
+        assert asked.instead
+        assert asked.instead.language == language
