@@ -38,7 +38,7 @@ _LAB: Final = "ops.lab.commands"
 _NO_UTF8: Final = re.compile("[\ud800-\udfff]")
 # An option with an empty variable in a script: `--token="$TOKEN"`.
 _BLANK: Final = re.compile(r"(--[a-z][a-z0-9-]*)[ =]\s*")
-_NEGATIVE: Final = re.compile(r"-[0-9.][0-9./]*")
+_DASHED: Final = re.compile(r"-[0-9.][0-9./]*|-.*\s.*", re.DOTALL)
 # Depending on its version, Typer includes its own copy of click or uses the installed one. This is click.UsageError of
 # either.
 _USAGE_ERROR: Final[Any] = typer.BadParameter.__base__
@@ -219,8 +219,8 @@ def one_of(names: Iterable[str]) -> str:
 
 
 def _message(error: Any) -> str:
-    if (negative := _negative(error)) is not None:
-        return negative
+    if (dashed := _dashed(error)) is not None:
+        return dashed
     parameter = getattr(error, "param", None)
     cause = error.__cause__ or error.__context__
     if isinstance(cause, ValidationError) and parameter is not None:  # its text omits the value
@@ -251,12 +251,14 @@ def _plain(number: float) -> str:
     return str(number) if isinstance(number, int) else f"{number:.9f}".rstrip("0").rstrip(".")
 
 
-def _negative(error: Any) -> str | None:
-    """Return the message for a negative number in place of an argument, which the parser reads as an option; None for
-    any other error."""
+def _dashed(error: Any) -> str | None:
+    """Return the message for an argument that the parser reads as an option: a negative number, or words that begin
+    with a dash; None for any other error."""
     option = getattr(error, "option_name", "")
-    word = next((word for word in sys.argv if word.startswith(option) and _NEGATIVE.fullmatch(word)), None)
+    word = next((word for word in sys.argv if word.startswith(option) and _DASHED.fullmatch(word)), None)
     arguments = [each for each in error.ctx.command.params if each.param_type_name == "argument"] if error.ctx else []
     if not option or word is None or not arguments:
         return None
-    return f"{label(arguments[0])} {word}: {_remedy(arguments[0]) or 'must not be negative'}"
+    if " " not in word and label(arguments[0]) == "NUMBER":
+        return f"NUMBER {word}: must not be negative"
+    return f"{label(arguments[0])} {word}: {_remedy(arguments[0]) or 'begins with a dash; write -- before it'}"

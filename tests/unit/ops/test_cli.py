@@ -100,6 +100,15 @@ def test_whatever_is_wrong_stops_the_process_before_it_serves(typed: Typed, name
     assert name.removeprefix("REPLYLINE_").lower().split("__")[-1] in line.lower() or value in line
 
 
+@pytest.mark.parametrize("text", ["- where is it?", "-5 degrees?", "--help me", "-1"])
+@pytest.mark.parametrize("command", ["ask", "incidents show", "incidents note", "versions show", "rollout start"])
+def test_a_text_that_begins_with_a_dash_is_refused_with_what_to_write(typed: Typed, command: str, text: str) -> None:
+    done = typed(*command.split(), text)
+    assert (done.status, done.out) == (2, "")
+    (line,) = done.err.splitlines()
+    assert f" {text}: begins with a dash; write -- before it; see: replyline {command} --help" in line
+
+
 @pytest.mark.parametrize(
     ("words", "named"),
     [
