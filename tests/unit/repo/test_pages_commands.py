@@ -118,3 +118,12 @@ def test_the_page_of_the_protocol_has_every_topic() -> None:
     table = (ROOT / "docs" / "protocol.md").read_text().partition("## Kafka\n")[2].partition("**Requests**")[0]
     named = {f"chat.requests{name}" if name.startswith(".") else name for name in re.findall(r"`([a-z.-]+)`", table)}
     assert set(TopicNames().all(request_partitions=1, reply_partitions=1)) - named == set()
+
+
+@pytest.mark.parametrize("folder", ["gateway", "workers", "shared"])
+def test_the_layout_names_each_room_and_no_other(folder: str) -> None:
+    (row,) = re.findall(rf"^\| `{folder}/` \| (.*) \|$", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    named = set(re.findall(r"`([a-z_]+)`", row))
+    rooms = {each.parent.name for each in (ROOT / folder).glob("*/__init__.py")}
+    others = {each.stem for pattern in ("*.py", "doors/*", "widget") for each in (ROOT / folder).glob(pattern)}
+    assert (rooms - named, named - rooms - others) == (set(), set())
