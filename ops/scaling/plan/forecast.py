@@ -120,7 +120,7 @@ def _assumptions(forecast: PlanOptions, experiment: Experiment, model: str) -> d
         "engine": f"{experiment.costs.name}: {experiment.costs.source}; {experiment.slots} slots",
         "deadlines": f"{promise.first_token_ms} ms to the first token, {promise.deadline_ms} ms in all",
         "headroom": f"{forecast.headroom:.0%} of everything is free at a peak of {forecast.surge:g} times the forecast",
-        "gateways": "3.8 CPU s per 100,000 deltas and 2 ms a question, measured on a 2 vCPU Xeon; 0.6 of a core each",
+        "gateways": "3.8 CPU s per 100,000 deltas and 2 ms a question, given (docs/measured.md: half); 0.6 of a core",
         "brokers": "50 MB/s each, given, not measured; three replicas where there is more than one worker",
         "Redis": f"{SESSION_TOKENS:,} tokens a conversation, of {model}, for as long as it is kept after its last use",
         "a worker more": "carries as much as the first, whose rate is simulated: even shares are assumed",

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from ops.scaling.plan.worker_rate import Mix
 
-# docs/measured.md, docs/reliability.md: one gateway on a core of a 2 vCPU Xeon, JSON, through real Kafka.
+# Given, about twice what docs/measured.md has of one gateway on a core, so that an older CPU suffices.
 _CPU_S_PER_DELTA: Final = 3.8e-5
 _CPU_S_PER_REQUEST: Final = 2e-3
 _CORE: Final = 0.6  # of one core; the rest is for bursts
