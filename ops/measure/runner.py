@@ -37,7 +37,10 @@ def run_bench(work: Callable[[], Awaitable[None]]) -> int:
 
 @contextmanager
 def progress_bar(console: Console, title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar; yield a function that sets how many items are done."""
+    """Show a progress bar in a terminal; yield a function that sets how many items are done."""
+    if not console.is_terminal:  # rich would print an empty line at the end
+        yield lambda _: None
+        return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(title, total=total)
