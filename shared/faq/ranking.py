@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from shared.faq.entries import FaqEntry, FaqHit
 from shared.faq.follow_up import content_words
 from shared.faq.terms import NAME_WEIGHT, NAMED_WORD_WEIGHT, TermExtractor, wording
-from shared.faq.words.fold import plain_entry
+from shared.faq.words.fold import Plain, plain_entry
 
 # Shorter words have too many neighbours: "sing" is not a slip of "sign".
 MIN_LETTERS: Final = 5
@@ -95,7 +95,8 @@ class Ranking:
     do I return an item?", "Can I return items from the sale?"), and a question clicked in a list must find its own
     answer. `asked_in` finds the only entry with a question of exactly these terms, if there are at least two. BM25 adds
     up all questions of an entry, so an entry with many of them would lose to a similar entry that has few. `unasked`
-    are the ids of entries whose questions have no term.
+    are the ids of entries whose questions have no term. `phrasings` are the wordings of each entry in plain characters,
+    its own question first, and `terms` the terms of each wording.
     """
 
     entries: tuple[FaqEntry, ...]
@@ -110,6 +111,8 @@ class Ranking:
     asked_in: Mapping[frozenset[str], int]
     unasked: Sequence[str]
     names_of: Callable[[str], Sequence[str]]
+    phrasings: Sequence[tuple[Plain, ...]]
+    terms: Sequence[tuple[frozenset[str], ...]]
 
     @classmethod
     def of(cls, entries: Sequence[FaqEntry], terms_of: TermExtractor) -> Self | None:
@@ -118,14 +121,16 @@ class Ranking:
         asked, answered = list[list[int]](), list[list[int]]()
         asked_as: dict[str, int] = {}
         asking_in: dict[frozenset[str], set[int]] = {}
+        phrasings, terms_of_each = list[tuple[Plain, ...]](), list[tuple[frozenset[str], ...]]()
         for at, entry in enumerate(entries):
-            phrasings = [plain_entry(phrasing) for phrasing in entry.wordings]
-            of_phrasings = [terms_of(phrasing) for phrasing in phrasings]
+            phrasings.append(tuple(map(plain_entry, entry.wordings)))
+            of_phrasings = list(map(terms_of, phrasings[at]))
+            terms_of_each.append(tuple(map(frozenset, of_phrasings)))
             asked.append([ids.setdefault(term, len(ids)) for terms in of_phrasings for term in terms])
             answered.append([ids.setdefault(term, len(ids)) for term in terms_of(plain_entry(entry.answer))])
-            for phrasing in phrasings:
+            for phrasing in phrasings[at]:
                 asked_as.setdefault(wording(phrasing), at)
-            for terms in map(frozenset, of_phrasings):
+            for terms in terms_of_each[at]:
                 if content_words(terms) >= _SEVERAL_WORDS:
                     asking_in.setdefault(terms, set()).add(at)
         if not ids:
@@ -148,6 +153,8 @@ class Ranking:
             {terms: min(of_terms) for terms, of_terms in asking_in.items() if len(of_terms) == 1},
             [entry.id for entry, terms in zip(entries, asked, strict=True) if not terms],
             terms_of.names_of,
+            phrasings,
+            terms_of_each,
         )
 
     def shares(self, weights: Mapping[str, float]) -> NDArray[np.float64]:

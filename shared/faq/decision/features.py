@@ -6,7 +6,7 @@ differs from customers'; a classifier that saw the question alone would learn to
 """
 
 import math
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Self
@@ -48,14 +48,13 @@ class Texts:
     having: Mapping[str, tuple[int, ...]]
 
     @classmethod
-    def of(cls, terms: Iterable[Iterable[str]]) -> Self:
+    def of(cls, terms: tuple[frozenset[str], ...]) -> Self:
         """Return the texts of these terms."""
-        of_texts = tuple(map(frozenset, terms))
         having: dict[str, tuple[int, ...]] = {}
-        for place, own in enumerate(of_texts):
+        for place, own in enumerate(terms):
             for term in own:
                 having[term] = (*having.get(term, ()), place)
-        return cls(of_texts, having)
+        return cls(terms, having)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,16 +85,21 @@ class Read:
     cores: frozenset[Core]
 
     @classmethod
-    def of(cls, entry: FaqEntry, terms_of: TermExtractor) -> Self:
-        """Read an entry."""
+    def of(
+        cls,
+        entry: FaqEntry,
+        phrasings: tuple[Plain, ...],
+        terms: tuple[frozenset[str], ...],
+        terms_of: TermExtractor,
+    ) -> Self:
+        """Read an entry, given its wordings in plain characters and the terms of each."""
         parts = sentences_of(entry)
-        phrasings = tuple(map(plain_entry, entry.wordings))
         states_of_parts = tuple(map(states, parts))
         said = words_of((entry.question, *entry.alternatives, entry.answer))
         return cls(
             phrasings,
-            Texts.of(map(terms_of, phrasings)),
-            Texts.of(terms_of(plain_entry(part)) for part in parts),
+            Texts.of(terms),
+            Texts.of(tuple(frozenset(terms_of(plain_entry(part))) for part in parts)),
             states_of_parts,
             frozenset[str]().union(*states_of_parts),
             words_of((*entry.wordings, entry.answer)),

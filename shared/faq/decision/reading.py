@@ -150,7 +150,9 @@ class Readings:
     def _of(self, entry: FaqEntry) -> Read:
         read = self._read.get(entry.id)
         if read is None:
-            read = self._read[entry.id] = Read.of(entry, self._terms_of)
+            place = self._places[entry.id]
+            phrasings, terms = self._ranking.phrasings[place], self._ranking.terms[place]
+            read = self._read[entry.id] = Read.of(entry, phrasings, terms, self._terms_of)
         return read
 
 
