@@ -41,19 +41,19 @@ class Texts:
 
     Attributes:
         terms: The terms of each text.
-        having: The places of the texts that have a term.
+        having: The places of the texts that have a term, ascending.
     """
 
     terms: tuple[frozenset[str], ...]
-    having: Mapping[str, tuple[int, ...]]
+    having: Mapping[str, Sequence[int]]
 
     @classmethod
     def of(cls, terms: tuple[frozenset[str], ...]) -> Self:
         """Return the texts of these terms."""
-        having: dict[str, tuple[int, ...]] = {}
+        having: dict[str, list[int]] = {}
         for place, own in enumerate(terms):
             for term in own:
-                having[term] = (*having.get(term, ()), place)
+                having.setdefault(term, []).append(place)
         return cls(terms, having)
 
 
@@ -213,7 +213,7 @@ class _Overlap:
                 common[place] += 1
             for place in stating:
                 sentences[place] += value
-            for place in every_sentence if asking[:1] == (0,) else stating:
+            for place in every_sentence if asking and asking[0] == 0 else stating:
                 with_own[place] += value
             of_wordings += value if asking else 0.0
             of_answer += value if stating else 0.0
