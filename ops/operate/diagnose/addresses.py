@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 from shared.errors import SettingsError
 from shared.hosts import check_host
 
+_PORTS: Final = {"--gateway": 8082, "--worker": 8081}
 _WAYS_IN: Final = ("ws", "wss")
 _PAGES: Final = ("http", "https")
 
@@ -19,7 +20,7 @@ def check_process(option: str, address: str) -> None:
     except ValueError:
         right = False
     if not right or not address.isprintable() or " " in address:
-        raise SettingsError(f"{option} {address}: write HOST:PORT, as 10.0.0.4:8080")
+        raise SettingsError(f"{option} {address}: write HOST:PORT of its metrics, as 10.0.0.4:{_PORTS[option]}")
     _check_host(option, address, parts.hostname)
 
 

@@ -20,6 +20,8 @@ from ops.operate.diagnose.rules import RULES, found_in, worse
 from ops.operate.diagnose.system import Answered, Probe, Process, Role, System
 from shared.errors import SettingsError
 from shared.settings import Settings, describe
+from shared.settings.gateway import GatewaySettings
+from shared.settings.worker import WorkerSettings
 from shared.wire.topics import BUCKETS, TopicNames
 
 ROOT = Path(__file__).parents[4]
@@ -284,9 +286,10 @@ def test_a_lag_that_was_not_told_is_said_to_be_so() -> None:
     "address", ["10.0.0.4:808O", "10.0.0.4", ":8080", "a:0", "a:70000", "a:1/metrics", "a b:1", ""]
 )
 def test_what_can_be_no_address_of_a_process_is_refused(address: str) -> None:
-    """Before anything is asked, with what to write."""
-    with pytest.raises(SettingsError, match=r"^--gateway .*: write HOST:PORT"):
-        check_process("--gateway", address)
+    """Before anything is asked, with what to write: an example with the default port of the metrics."""
+    for option, settings in (("--gateway", GatewaySettings()), ("--worker", WorkerSettings())):
+        with pytest.raises(SettingsError, match=rf"^{option} .*: write HOST:PORT .*:{settings.metrics_port}$"):
+            check_process(option, address)
 
 
 @pytest.mark.parametrize(
