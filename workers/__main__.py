@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import sys
+from typing import TYPE_CHECKING
 
 from shared.errors import SettingsError
 from shared.process.hardware import usable_cores
@@ -24,6 +25,9 @@ from workers.serving.engine_thread import EngineThread, left_behind
 from workers.serving.watchdog import LEAVE_S, LOAD_S, limited
 from workers.versions.beginning import choices, load_first, remember_last_served
 
+if TYPE_CHECKING:
+    from workers.process import WorkerProcess
+
 
 async def serve(settings: Settings, stop: asyncio.Event, hangup: asyncio.Event | None = None) -> None:
     """Serve until `stop` is set.
@@ -34,32 +38,36 @@ async def serve(settings: Settings, stop: asyncio.Event, hangup: asyncio.Event |
         hangup: set at each SIGHUP.
 
     Raises:
-        Stopped: `stop` was set while the model was loading.
+        Stopped: `stop` was set before the worker was built.
     """
     hangup = hangup or asyncio.Event()
     draining = Drain()
     readiness = Readiness({"engine": lambda: "the model is loading"}, optional=frozenset({"version"}), drain=draining)
-    worker = settings.worker
-    async with await serve_status(ListenAddress.of_settings("worker", worker, "metrics_port"), readiness):
-        if worker.engine == "upstream":
-            from workers.process import WorkerProcess
-
-            costs = CostModel(decode=PRIOR_DECODE, prefill=PRIOR_PREFILL)
-            process = WorkerProcess(settings, None, upstream_model(settings), costs, hangup=hangup, draining=draining)
-        else:
-            revisions = await choices(settings, "replyline-worker")
-            with limited(LOAD_S):
-                loading = EngineThread(lambda: load_first(settings, revisions))
-                from workers.process import WorkerProcess  # half a second, while the engine is loaded
-
-                candidate, model = await until_stopped(stop, loading.ended())
-            remember_last_served(worker, candidate.revision if candidate.registered else None)
-            info = model.info
-            get_logger().info("engine_loaded", engine=info.computed_by, model=info.model, precision=info.precision)
-            costs = await _known_costs(worker, model)
-            process = WorkerProcess(settings, candidate, model, costs, hangup=hangup, draining=draining)
+    async with await serve_status(ListenAddress.of_settings("worker", settings.worker, "metrics_port"), readiness):
+        process = await until_stopped(stop, _build(settings, hangup, draining))
         process.tell(readiness)
         await process.run(stop)
+
+
+async def _build(settings: Settings, hangup: asyncio.Event, draining: Drain) -> "WorkerProcess":
+    """Load the model, and build the process around it."""
+    worker = settings.worker
+    if worker.engine == "upstream":
+        from workers.process import WorkerProcess
+
+        costs = CostModel(decode=PRIOR_DECODE, prefill=PRIOR_PREFILL)
+        return WorkerProcess(settings, None, upstream_model(settings), costs, hangup=hangup, draining=draining)
+    revisions = await choices(settings, "replyline-worker")
+    with limited(LOAD_S):
+        loading = EngineThread(lambda: load_first(settings, revisions))
+        from workers.process import WorkerProcess  # half a second, while the engine is loaded
+
+        candidate, model = await loading.ended()
+    remember_last_served(worker, candidate.revision if candidate.registered else None)
+    info = model.info
+    get_logger().info("engine_loaded", engine=info.computed_by, model=info.model, precision=info.precision)
+    costs = await _known_costs(worker, model)
+    return WorkerProcess(settings, candidate, model, costs, hangup=hangup, draining=draining)
 
 
 async def _known_costs(worker: WorkerSettings, model: LoadedModel) -> CostModel:
@@ -72,7 +80,7 @@ async def _known_costs(worker: WorkerSettings, model: LoadedModel) -> CostModel:
     try:
         with limited(BUDGET_S + worker.step_limit_s + LEAVE_S):
             costs, how = await asyncio.to_thread(load_or_calibrate, kept, key, model.engine)
-    except BaseException:
+    except Exception:  # not a cancellation: its thread still uses the engine
         model.engine.close()
         raise
     get_logger().info("costs_known", how=how, decode_ms=round(costs.decode_ms(info.num_slots, 0), 2))
@@ -102,7 +110,7 @@ def main() -> int:
         try:
             await serve(settings, stop, hangup)
         except Stopped:  # loading cannot be interrupted, and building a GPU's plans may take minutes
-            get_logger().info("worker_stopped", cause="asked to end while the model was loading")
+            get_logger().info("worker_stopped", cause="asked to end before the model was loaded")
             logging.shutdown()
             os._exit(0)
 

@@ -24,9 +24,10 @@ log = get_logger()
 def run_until_signal(serve: Callable[[asyncio.Event], Awaitable[None]]) -> int:
     """Run `serve(stop)` on uvloop and return the exit status.
 
-    SIGINT and SIGTERM set `stop`; a second SIGINT ends the process immediately. An invalid setting or model, or a
-    missing extra, prints one line to stderr and gives status 2; another `ReplylineError` or an `OSError` gives one line
-    and status 1.
+    SIGINT and SIGTERM set `stop`. A second SIGINT ends the process immediately; a second SIGTERM has no effect, because
+    GNU timeout and some supervisors send it to the process and to its group, and `serve` limits its own end. An invalid
+    setting or model, or a missing extra, prints one line to stderr and gives status 2; another `ReplylineError` or an
+    `OSError` gives one line and status 1.
     """
 
     async def main() -> None:
@@ -36,9 +37,10 @@ def run_until_signal(serve: Callable[[asyncio.Event], Awaitable[None]]) -> int:
 
         def ask_to_stop() -> None:
             stop.set()
-            loop.remove_signal_handler(signal.SIGINT)
-            # the kernel handles a second Ctrl-C, even if the process hangs
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            # the kernel handles the next ones: a second Ctrl-C even if the process hangs, SIGTERM to the very end
+            for number, handler in ((signal.SIGINT, signal.SIG_DFL), (signal.SIGTERM, signal.SIG_IGN)):
+                loop.remove_signal_handler(number)
+                signal.signal(number, handler)
 
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, ask_to_stop)
@@ -64,7 +66,7 @@ class Stopped(Exception):  # noqa: N818 - no fault
 
 
 async def until_stopped(stop: asyncio.Event, work: Awaitable[T]) -> T:
-    """Return the result of `work`; cancel it if `stop` is set first.
+    """Return the result of `work`; abandon it if `stop` is set.
 
     Raises:
         Stopped: `stop` was set.
@@ -72,7 +74,7 @@ async def until_stopped(stop: asyncio.Event, work: Awaitable[T]) -> T:
     working, stopping = asyncio.ensure_future(work), asyncio.create_task(stop.wait())
     try:
         await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
+        if stop.is_set():
             raise Stopped
         return working.result()
     finally:
