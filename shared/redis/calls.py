@@ -21,6 +21,7 @@ log = get_logger()
 _TOLD_FULL_S: Final = 60.0
 RETRY_AFTER_S: Final = 1.0  # pause after a failure
 _GIVEN_BACK: Final = 3
+_CANCELLED_AGAIN_S: Final = 0.05
 
 
 class RedisCalls:
@@ -92,6 +93,7 @@ async def _within(call: Awaitable[T], limit_s: float) -> T:
             raise TimeoutError
         return asking.result()
     finally:
-        if not asking.done():
+        # redis-py loses a cancel that comes as its connection is made, and then waits for a silent Redis's answer.
+        while not asking.done():
             abandon(asking)
-            await asyncio.wait((asking,))
+            await asyncio.wait((asking,), timeout=_CANCELLED_AGAIN_S)

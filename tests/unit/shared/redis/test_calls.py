@@ -107,3 +107,21 @@ async def test_a_silent_redis_times_out() -> None:
     assert never.cancelled()
     with pytest.raises(StoreUnavailable, match="not called for a moment"):
         await calls.bounded(answer())
+
+
+async def test_a_call_that_loses_a_cancel_is_cancelled_again() -> None:
+    """redis-py loses one that comes as its connection is made; a silent Redis then kept the caller for 5 s."""
+    cancels = 0
+
+    async def call() -> None:
+        nonlocal cancels
+        while cancels < 2:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                cancels += 1
+        raise asyncio.CancelledError
+
+    with pytest.raises(StoreUnavailable):
+        await RedisCalls(RedisSettings(timeout_ms=1), logs_outages=False).bounded(call())
+    assert cancels == 2
