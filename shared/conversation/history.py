@@ -27,6 +27,7 @@ from shared.redis.calls import RETRY_AFTER_S, RedisCalls
 from shared.redis.client import RedisClient
 from shared.settings.redis import RedisAddress, RedisSettings
 from shared.telemetry import metrics
+from shared.wire.outcome import BY_MODEL
 from shared.wire.session_key import SessionKey
 
 _MAX_TURNS = 50
@@ -139,7 +140,7 @@ class History:
 
         If a turn was written twice, the first one counts, unless it was cancelled and asked again: a worker that missed
         the cancel answers the same asking in full, maybe after the next question. During an outage the result contains
-        only turns that this process is still writing.
+        only turns that this process is still writing. A turn that counts and has no text was cancelled; it is left out.
 
         Args:
             session: the conversation.
@@ -157,16 +158,19 @@ class History:
         if num_looked_at <= 0:
             return []
 
+        def may_count(turn: Turn) -> bool:
+            is_before = turn.asked_unix_ms < before_unix_ms or turn.request_id == request_id
+            return is_before and turn.generation >= generation
+
         def belongs(turn: Turn) -> bool:
-            if turn.request_id == request_id or turn.generation < generation:
-                return turn.generation >= generation
             is_open = concurrent is not None and open_at(turn, before_unix_ms, request_id, concurrent)
-            return turn.asked_unix_ms < before_unix_ms and not is_open
+            return bool(turn.output_text) and (turn.request_id == request_id or not is_open)
 
         # read before the call to Redis, so that a turn is in at least one of the two
         on_their_way = self._writing.unwritten(session)
         values = await self._last(session, num_looked_at)
-        turns = _first_of_each(filter(belongs, [*_decoded(values), *on_their_way]))
+        counting = _first_of_each(filter(may_count, [*_decoded(values), *on_their_way]))
+        turns = list(filter(belongs, counting))
         others = [turn for turn in turns if turn.request_id != request_id]
         too_many = others[: max(0, len(others) - limit)]
         return [turn for turn in turns if turn not in too_many]
@@ -346,14 +350,20 @@ def open_at(turn: Turn, asked_unix_ms: float, request_id: str | None, concurrent
     return ended_unix_ms > asked_unix_ms + (0.0 if by_gateway else _LATEST_RELEASE_MS)
 
 
+def first_counts(first: Turn, later: Turn) -> bool:
+    """Return whether the first turn of a request counts, not one that was written later: unless it was cancelled, and
+    the question was asked again, or a gateway that had cancelled it before its first token answered from the FAQ."""
+    is_again = later.asked_unix_ms != first.asked_unix_ms
+    is_instead = not first.output_text and later.source not in BY_MODEL
+    return first.status != "cancelled" or not (is_again or is_instead)
+
+
 def _first_of_each(turns: Iterable[Turn]) -> list[Turn]:
-    """Return one turn for each request, in prompt order: the first one written, unless that was cancelled and asked
-    again."""
+    """Return one turn for each request, the one that counts, in prompt order."""
     chosen: dict[str, Turn] = {}
     for turn in turns:
         earlier = chosen.get(turn.request_id)
-        is_again = earlier is not None and turn.asked_unix_ms != earlier.asked_unix_ms
-        if earlier is None or (earlier.status == "cancelled" and is_again):
+        if earlier is None or not first_counts(earlier, turn):
             chosen[turn.request_id] = turn
     return sorted(chosen.values(), key=_in_order)
 

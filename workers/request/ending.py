@@ -66,9 +66,10 @@ def turn_of(job: Job, done: ReplyDone, wire_now_unix_ms: float, *, others: Itera
         others: ids of the conversation's other open questions at this worker.
 
     Returns:
-        None if the answer failed or has no text, or if its conversation was erased.
+        None if the answer failed or has no text, or if its conversation was erased. A cancelled answer is a turn even
+        without text: it counts before that of a worker that missed the cancel.
     """
-    if job.erased or not done.output_text or done.status == "failed":
+    if job.erased or done.status == "failed" or not (done.output_text or done.status == "cancelled"):
         return None
     order, prompt = job.order, job.prompt
     by_model = done.source in BY_MODEL

@@ -15,7 +15,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from shared.conversation.history import open_at
+from shared.conversation.history import first_counts, open_at
 from shared.conversation.turn import Turn, decode_turn
 from shared.settings.kafka import KafkaSettings
 from shared.wire.codec import decode_reply, decode_request
@@ -60,15 +60,16 @@ class Recorded:
         by the other turns written for that question."""
         turns: dict[str, list[Turn]] = defaultdict(list)
         for turn in self.kept.get(request.session_id, ()):
-            # The first counts, unless that was cancelled and asked again.
             known = turns[turn.request_id]
-            is_again = bool(known) and turn.asked_unix_ms != known[0].asked_unix_ms
-            known.insert(0 if is_again and known[0].status == "cancelled" else len(known), turn)
+            known.insert(0 if known and not first_counts(known[0], turn) else len(known), turn)
         for name in self._by_session[request.session_id]:
             texts = {turn.output_text for turn in turns[name]}
             turns[name] += [turn for turn in self._ended(self.requests[name][0]) if turn.output_text not in texts]
-        found = [[turn for turn in each if _stands_before(turn, request)] for each in turns.values()]
-        return sorted(filter(None, found), key=lambda each: (each[0].asked_unix_ms, each[0].request_id))
+        asked = [[turn for turn in each if _asked_before(turn, request)] for each in turns.values()]
+        # If the turn that counts had not ended, or was cancelled without text, no other one of its question counts.
+        counted = [each for each in asked if each and _had_ended(each[0], request)]
+        found = [[turn for turn in each if _had_ended(turn, request)] for each in counted]
+        return sorted(found, key=lambda each: (each[0].asked_unix_ms, each[0].request_id))
 
     def may_lack_turns(self, request: ChatRequest, earlier: list[list[Turn]]) -> bool:
         """Return whether Redis was away from a process, or lost the conversation's turns, between the first of these
@@ -95,15 +96,14 @@ class Recorded:
                 )
 
 
-def _stands_before(turn: Turn, request: ChatRequest) -> bool:
-    if turn.generation < (request.generation or 0):
-        return False  # it was erased
-    created = _created(request)
-    return (
-        turn.request_id != request.id
-        and turn.asked_unix_ms < created
-        and not open_at(turn, created, request.id, request.concurrent)
-    )
+def _asked_before(turn: Turn, request: ChatRequest) -> bool:
+    is_erased = turn.generation < (request.generation or 0)
+    return turn.request_id != request.id and turn.asked_unix_ms < _created(request) and not is_erased
+
+
+def _had_ended(turn: Turn, request: ChatRequest) -> bool:
+    is_open = open_at(turn, _created(request), request.id, request.concurrent)
+    return bool(turn.output_text) and not is_open
 
 
 def _created(request: ChatRequest) -> int:

@@ -89,7 +89,8 @@ def test_a_decided_answer_that_nobody_waits_for_says_nothing() -> None:
     bench.accept(0, decided=True, cancelled=True)
     late = {"created_unix_ms": 1_000, "deadline_unix_ms": 2_000}
     bench.accept(1, decided=True, **late)
-    assert bench.history.turns == []
+    told = [(turn.request_id, turn.status, turn.output_text) for turn in bench.history.turns]
+    assert told == [("r0", "cancelled", "")], "it counts before the turn of a worker that missed the cancel"
     bench.accept(2, decided=True, **late, reply_topic="chat.replies.external")
     assert [(end.status, end.reason, end.output_text) for end in bench.ends()] == [
         ("cancelled", "client", ""),
