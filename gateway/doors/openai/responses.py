@@ -114,9 +114,7 @@ class ResponsesEncoder:
 
     def ended(self, response: Response) -> bytes:
         """Return the rest of the text, and the end."""
-        events = [self.opened(""), self.text(response.output_text[len(self._text) :])]
-        if self._told_chars < len(self._text):
-            events.append(self._piece(len(self._text)))
+        events = [self.opened(""), self.text(response.output_text[len(self._text) :]), self._rest()]
         place = {"item_id": self.asked.item_id, **_PLACE}
         item = self.asked.item(self._text, _item_status(response))
         events += [
@@ -131,7 +129,7 @@ class ResponsesEncoder:
         return b"".join(events) + end + DONE
 
     def failed(self, error: ErrorDetail) -> bytes:
-        return self.opened("") + self._failed(error, None)
+        return self.opened("") + self._rest() + self._failed(error, None)
 
     def reset(self) -> bytes | None:
         return None
@@ -145,6 +143,10 @@ class ResponsesEncoder:
         told = self._event("error", **flat, **error_body(error))
         whole = self.asked.whole(response, text=self._text, error=error)
         return told + self._event("response.failed", response=whole) + DONE
+
+    def _rest(self) -> bytes:
+        """Return the event of the text that no piece has had."""
+        return self._piece(len(self._text)) if self._told_chars < len(self._text) else b""
 
     def _piece(self, end: int) -> bytes:
         piece, self._told_chars = self._text[self._told_chars : end], end

@@ -14,7 +14,7 @@ from gateway.doors.openai.responses import ResponseFields, ResponsesEncoder
 from shared.conversation.turn import Turn
 from shared.errors import ProtocolError
 from shared.wire.messages import Said
-from shared.wire.outcome import Response, Timings, Usage
+from shared.wire.outcome import ErrorDetail, Response, Timings, Usage
 from shared.wire.session_key import SessionKey
 from tests.support.fakes.gateways import Edge, delta, until
 from tests.support.fakes.openai_doors import BASE, answer, ask, door_of
@@ -102,6 +102,19 @@ def test_the_same_text_gives_the_same_events_in_any_split(pieces: list[str], aft
     assert told_in(pieces, after).split(b"\n\n") == whole.split(b"\n\n")[after + 1 :] or after >= whole.count(
         b"event: "
     )
+
+
+@given(pieces=st.lists(st.text(max_size=9), max_size=6))
+def test_the_deltas_of_a_failed_response_are_all_of_its_text(pieces: list[str]) -> None:
+    encoder = ResponsesEncoder(asked=ASKED, now_unix_s=2)
+    error = ErrorDetail(type="server_error", code="cancelled", message="cancelled", retryable=False)
+    sent = b"".join(map(encoder.text, pieces)) + encoder.failed(error)
+    told = events(sent.decode())
+    deltas = [event["delta"] for event in told if event["type"] == "response.output_text.delta"]
+    output = told[-1]["response"]["output"]
+    assert told[-1]["type"] == "response.failed"
+    assert "".join(deltas) == "".join(part["text"] for item in output for part in item["content"])
+    assert "".join(deltas) == "".join(pieces)
 
 
 @given(
