@@ -119,7 +119,7 @@ async def test_a_worker_ends_at_sigterm_while_its_model_loads(tmp_path: Path) ->
     async with asyncio.timeout(20):
         out, err = await process.communicate()
     assert process.returncode == 0, err
-    assert b"while the model was loading" in out + err
+    assert b"before the model was loaded" in out + err
 
 
 def is_open(host: str, port: int) -> bool:
