@@ -56,6 +56,11 @@ class _Question:
     weights: Mapping[str, float]
     shares: NDArray[np.float64]
 
+    def leans(self, borne: int | None) -> bool:
+        """Return whether it leans on the question before."""
+        score = min(float(self.shares.max()), 1.0)
+        return lean_of(self.text, self.weights, score, borne=borne is not None) is not Lean.NOT
+
 
 @dataclass(frozen=True, slots=True)
 class _Before:
@@ -144,7 +149,7 @@ class FaqIndex:
         alone = reading.asked(text, question.weights)
         borne = self._borne(alone, previous, language)
         found = self._find(ranking, question, k, self._talk(previous, borne), vector)
-        asked = self._with_leant_on(ranking, question, alone, previous, borne)
+        asked = self._with_leant_on(question, alone, previous, borne)
         hits = reading.read(asked, found.hits, vector)
         by_itself = asked is alone and not (is_topic(text) and self._has_term_of(ranking, question))
         if hits and not self._is_related(hits[0], alone=by_itself, vector=vector):
@@ -194,20 +199,14 @@ class FaqIndex:
         question = self._question(ranking, plain(text))
         alone = reading.asked(question.text, question.weights)
         borne = self._borne(alone, previous, language)
-        return reading.measured(self._with_leant_on(ranking, question, alone, previous, borne), hits, vector)
+        return reading.measured(self._with_leant_on(question, alone, previous, borne), hits, vector)
 
-    def _with_leant_on(
-        self, ranking: Ranking, question: _Question, alone: Asked, previous: Sequence[Turn], borne: int | None
-    ) -> Asked:
+    def _with_leant_on(self, question: _Question, alone: Asked, previous: Sequence[Turn], borne: int | None) -> Asked:
         """Return a question that leans on the one before, with that; any other as it is, `alone`."""
-        if not previous or self._leans(ranking, question, borne) is Lean.NOT:
+        if not previous or not question.leans(borne):
             return alone
-        language = ranking.entries[0].language
+        language: Language = "zh" if alone.chinese else "en"
         return self._readings[language].asked(f"{plain(previous[-1].user)} {question.text}")
-
-    def _leans(self, ranking: Ranking, question: _Question, borne: int | None) -> Lean:
-        own = ranking.best_of(question.shares, 1)
-        return lean_of(question.text, question.weights, own[0].score if own else 0.0, borne=borne is not None)
 
     def _borne(self, asked: Asked, previous: Sequence[Turn], language: Language) -> int | None:
         """Return the place of the entry that answered the last question if it may answer this one too; else None."""
@@ -253,7 +252,7 @@ class FaqIndex:
         leans."""
         weights, shares = question.weights, question.shares
         own = ranking.best_of(shares, k)
-        if talk.before is not None and self._leans(ranking, question, talk.borne) is not Lean.NOT:
+        if talk.before is not None and question.leans(talk.borne):
             leant_on = talk.before()
             joined = ranking.shares(with_previous(weights, leant_on.question, leant_on.grounding))
             scores = scores_of(joined, shares, weights)

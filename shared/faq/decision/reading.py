@@ -91,7 +91,8 @@ class Readings:
         threshold if it lacks a name of the question (Bitcoin, FSC), or has no name and the question asks for one (who,
         which firm)."""
         decider = self._by_vectors if vector is not None and self._by_vectors is not None else self._by_terms
-        unsaid = [not self._of(hit.entry).unanswered.isdisjoint(asked.words) for hit in hits]
+        unanswered = [self._of(hit.entry).unanswered for hit in hits]
+        unsaid = [bool(names) and not names.isdisjoint(asked.words) for names in unanswered]
         found = [float(not lacks and self._asks_the_same(asked, hit)) for hit, lacks in zip(hits, unsaid, strict=True)]
         ranks = [rank for rank, sureness in enumerate(found) if not sureness]
         measured = [self._measure(asked, hits, rank, vector, decider.names) for rank in ranks]
