@@ -52,7 +52,7 @@ class Quotas:
         _check(self._local.charge(self._tariff.here(kind, caller), _now_ms()))
 
     @contextmanager
-    def charging_refusals(self, address: str, size: int) -> Iterator[None]:
+    def charging_decoding(self, address: str, size: int) -> Iterator[None]:
         """Charge an address for a message of this size that the block refuses, or takes long to decode. Raises
         `ProtocolError` before the block if the address has used up its minute."""
         # Not made here: what is decoded quickly costs nothing.

@@ -137,9 +137,10 @@ class Exchanges:
                 "memory_full", "this gateway has no memory left; try again", kind="overloaded_error", retriable=True
             )
 
-    def charging_refusals(self, address: str, size: int) -> AbstractContextManager[None]:
-        """Charge an address if the block refuses a message of this size (`Quotas.charging_refusals`)."""
-        return self.gateway.rate_limits.quotas.charging_refusals(address, size)
+    def charging_decoding(self, address: str, size: int) -> AbstractContextManager[None]:
+        """Charge an address if the block refuses a message of this size, or takes long
+        (`Quotas.charging_decoding`)."""
+        return self.gateway.rate_limits.quotas.charging_decoding(address, size)
 
     def new_session(self, asker: Asker, name: str | Callable[[], str]) -> Session:
         return Session(

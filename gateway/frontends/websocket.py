@@ -276,7 +276,7 @@ class WebSocketFrontend:
             connection.session.rate.spend(now_unix_ms())
             raise ProtocolError("wrong_frame_type", f"{codec.name} uses binary frames")
         try:
-            with self.gateway.rate_limits.quotas.charging_refusals(connection.session.caller.address, len(data)):
+            with self.gateway.rate_limits.quotas.charging_decoding(connection.session.caller.address, len(data)):
                 return codec.decode(data)
         except ProtocolError:
             connection.session.rate.spend(now_unix_ms())

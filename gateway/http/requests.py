@@ -82,12 +82,13 @@ class HttpRequests:
         the client's address. Raises `ProtocolError`."""
         self.exchanges.check(self.asker(request))
         data = await self.body(request)
-        with self.charging_refusals(request, len(data)):
+        with self.charging_decoding(request, len(data)):
             return decode(data)
 
-    def charging_refusals(self, connection: HTTPConnection, size: int) -> AbstractContextManager[None]:
-        """Charge the client's address if the block refuses a message of this size (`Quotas.charging_refusals`)."""
-        return self.exchanges.charging_refusals(self._address_of(connection).charged, size)
+    def charging_decoding(self, connection: HTTPConnection, size: int) -> AbstractContextManager[None]:
+        """Charge the client's address if the block refuses a message of this size, or takes long
+        (`Quotas.charging_decoding`)."""
+        return self.exchanges.charging_decoding(self._address_of(connection).charged, size)
 
     async def ask(self, request: Request, exchange: Exchange, question: ClientQuestion) -> list[News]:
         """Ask a question (see `Exchanges.ask`). Returns nothing if the client disconnects before the first text."""

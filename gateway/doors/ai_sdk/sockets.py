@@ -134,7 +134,7 @@ class ChatSocket:
         """Start the request in a frame."""
         try:
             self._rate.spend(now_unix_ms())
-            with self.http.charging_refusals(self.socket, len(data)):
+            with self.http.charging_decoding(self.socket, len(data)):
                 frame = _decode(data)
         except ProtocolError:
             raise _ClosingError(_BAD_FRAME) from None
@@ -176,7 +176,7 @@ class ChatSocket:
         asker = self.http.asker(self.socket, {name.lower(): value for name, value in frame.headers.items()})
         if isinstance(frame, _Resume):
             return await self.chats.resume(asker, session_of(frame.id))
-        with self.http.charging_refusals(self.socket, request.size):
+        with self.http.charging_decoding(self.socket, request.size):
             question = question_of(frame)
         return await self.chats.ask(asker, question)
 

@@ -135,7 +135,7 @@ class Chatting:
         """Decode a message. A `session_start` without a token gets the call's. Raises `ProtocolError`; an undecodable
         message counts against the rate too."""
         try:
-            with self.exchanges.charging_refusals(connection.session.caller.address, len(data)):
+            with self.exchanges.charging_decoding(connection.session.caller.address, len(data)):
                 message = client_message(read(data, v1.ClientMessage))
         except ProtocolError:
             connection.session.rate.spend(now_unix_ms())

@@ -33,7 +33,7 @@ class Responding:
     async def respond(self, call: Call) -> None:
         """Ask a question and write its answer. Raises `ProtocolError`."""
         data = await self._request(call)
-        with self.exchanges.charging_refusals(call.asker.address, len(data)):
+        with self.exchanges.charging_decoding(call.asker.address, len(data)):
             said = read(data, v1.RespondRequest)
             session = checked({"session_id": said.pop("session_id", None)}, SessionStart).session_id
             asked = checked({"event_id": "unnamed", **said}, ResponseCreate)
@@ -63,7 +63,7 @@ class Responding:
     async def resume(self, call: Call) -> None:
         """Write the rest of an answer. Raises `ProtocolError`."""
         data = await self._request(call)
-        with self.exchanges.charging_refusals(call.asker.address, len(data)):
+        with self.exchanges.charging_decoding(call.asker.address, len(data)):
             said = read(data, v1.ResumeRequest)
             session = checked({"session_id": said.pop("session_id")}, SessionStart).session_id
             resume = checked(said, Resume)

@@ -166,7 +166,7 @@ class Asked:
         return wording(self.text)
 
     def share(self, terms: Container[str], also: Container[str] = ()) -> float:
-        """Return the share, 0..1, of the question's weight that these terms and those have."""
+        """Return the share, 0..1, of the question's weight that the terms in either set have."""
         found = 0.0
         for term, value in self.values.items():
             if term in terms or term in also:

@@ -102,7 +102,7 @@ class FakeQuotas:
     refusals_left: int = 1_000
 
     @contextmanager
-    def charging_refusals(self, address: str, size: int) -> Iterator[None]:
+    def charging_decoding(self, address: str, size: int) -> Iterator[None]:
         if len(self.refused) >= self.refusals_left:
             raise too_often()
         try:

@@ -120,7 +120,7 @@ def refuse(quotas: Quotas, address: str, num_bytes: int, times: int) -> int:
     """Return how many of these refusals were decoded."""
     decoded = 0
     for _ in range(times):
-        with suppress(ProtocolError), quotas.charging_refusals(address, num_bytes):
+        with suppress(ProtocolError), quotas.charging_decoding(address, num_bytes):
             decoded += 1
             raise ProtocolError("bad_json", "no")
     return decoded
@@ -150,7 +150,7 @@ def test_what_takes_long_to_decode_costs_its_time(cpu_ms: float, decoded: int, a
     def count() -> int:
         done = 0
         for _ in range(300):
-            with suppress(ProtocolError), quotas.charging_refusals("a", 65_536):
+            with suppress(ProtocolError), quotas.charging_decoding("a", 65_536):
                 done += 1
         return done
 
@@ -161,7 +161,7 @@ def test_what_takes_long_to_decode_costs_its_time(cpu_ms: float, decoded: int, a
 
 def test_what_is_understood_costs_nothing_and_refusals_cost_no_questions(quotas: Quotas) -> None:
     for _ in range(300):
-        with quotas.charging_refusals("a", 65_536):
+        with quotas.charging_decoding("a", 65_536):
             pass
     assert refuse(quotas, "a", 65_536, 10) == 4
     quotas.charge_here("ask", Caller(SessionKey("demo", "s"), address="a"))
