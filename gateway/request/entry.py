@@ -211,6 +211,7 @@ class Entry:
             asked_unix_ms=self.request.asked_unix_ms,
             generation=self.request.generation,
             concurrent=self.publication.destination.claimed.concurrent,
+            origin="gateway",
         )
 
     def question(self, bucket: Bucket, *, overtaken: bool = False) -> Question:

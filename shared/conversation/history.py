@@ -27,7 +27,6 @@ from shared.redis.calls import RETRY_AFTER_S, RedisCalls
 from shared.redis.client import RedisClient
 from shared.settings.redis import RedisAddress, RedisSettings
 from shared.telemetry import metrics
-from shared.wire.outcome import BY_MODEL
 from shared.wire.session_key import SessionKey
 
 _MAX_TURNS = 50
@@ -352,10 +351,9 @@ def open_at(turn: Turn, asked_unix_ms: float, request_id: str | None, concurrent
 
 def first_counts(first: Turn, later: Turn) -> bool:
     """Return whether the first turn of a request counts, not one that was written later: unless it was cancelled, and
-    the question was asked again, or a gateway that had cancelled it before its first token answered from the FAQ."""
+    the question was asked again, or a gateway answered from the FAQ and cancelled it at its worker."""
     is_again = later.asked_unix_ms != first.asked_unix_ms
-    is_instead = not first.output_text and later.source not in BY_MODEL
-    return first.status != "cancelled" or not (is_again or is_instead)
+    return first.status != "cancelled" or not (is_again or later.origin == "gateway")
 
 
 def _first_of_each(turns: Iterable[Turn]) -> list[Turn]:

@@ -5,7 +5,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from shared.wire.outcome import Outcome, Reason, Status, Timings, Usage
+from shared.wire.outcome import Origin, Outcome, Reason, Status, Timings, Usage
 
 
 class Turn(Outcome, frozen=True, kw_only=True):
@@ -22,6 +22,7 @@ class Turn(Outcome, frozen=True, kw_only=True):
         generation: the conversation's generation when the question was asked (`shared.conversation.erasures`).
         concurrent: ids of the conversation's questions that were open when this one was asked or ended; neither is in
             the other's prompt.
+        origin: which process ended the answer.
     """
 
     request_id: str
@@ -35,6 +36,7 @@ class Turn(Outcome, frozen=True, kw_only=True):
     window_start: str | None = None
     generation: int = 0
     concurrent: tuple[str, ...] = ()
+    origin: Origin = "worker"
 
     @property
     def ended_unix_ms(self) -> float | None:

@@ -31,7 +31,7 @@ from shared.wire.fields import (
     UnixMs,
     nearest_language,
 )
-from shared.wire.outcome import ErrorDetail, Message, Outcome, Response, WorkerTimes
+from shared.wire.outcome import ErrorDetail, Message, Origin, Outcome, Response, WorkerTimes
 from shared.wire.shadow import LiveAnswer
 
 Bucket = Literal["short", "medium", "long"]
@@ -312,7 +312,7 @@ class ReplyDone(Outcome, frozen=True, tag="chat.done"):
     request_id: str
     session_id: str
     attempt: int
-    origin: Literal["worker", "gateway"] = "worker"
+    origin: Origin = "worker"
     times: WorkerTimes | None = None
 
 

@@ -15,6 +15,7 @@ Reason = Literal["stop", "max_output_tokens", "deadline", "client", "infeasible"
 # question, without a claim that it answers the customer's, "clarify" asks which of the entries in `grounding` is meant,
 # "courtesy" is a fixed line that returns a greeting, "unsure" says that nothing is known.
 Source = Literal["model", "mixed", "faq", "quote", "clarify", "courtesy", "unsure", "busy", "handoff"]
+Origin = Literal["worker", "gateway"]
 BY_MODEL: Final[frozenset[Source]] = frozenset({"model", "mixed"})
 CLAIM_NOTHING: Final[frozenset[Source]] = frozenset({"quote", "unsure"})
 """No answer to the question is claimed."""

@@ -70,6 +70,7 @@ def test_a_fallback_answer_is_remembered_with_its_question(table: Requests) -> N
         asked_unix_ms=67_000,
         grounding=FAQ.grounding,
         generation=3,
+        origin="gateway",
     )
 
 

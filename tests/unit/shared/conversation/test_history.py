@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -13,7 +13,7 @@ from shared.conversation.history import History, open_at
 from shared.conversation.turn import Turn
 from shared.settings.redis import RedisSettings
 from shared.telemetry import metrics
-from shared.wire.outcome import Timings
+from shared.wire.outcome import Source, Timings
 from shared.wire.session_key import SessionKey
 
 SESSION = SessionKey("t", "s")
@@ -184,11 +184,24 @@ async def test_only_a_question_that_is_asked_again_replaces_its_cancelled_turn(
     assert await found_in(turns, monkeypatch) == [turns[place] for place in counts]
 
 
-async def test_the_faqs_answer_counts_after_the_cancel_that_its_gateway_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Redis may have been slow for the gateway: its turn is written after the worker's, which has no text."""
-    cancelled = msgspec.structs.replace(TURN, status="cancelled", output_text="")
-    instead = msgspec.structs.replace(TURN, source="faq")
+@pytest.mark.parametrize("text", ["", "On"])
+async def test_the_faqs_answer_counts_after_the_cancel_that_its_gateway_sent(
+    monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    """Redis may have been slow for the gateway: its turn is written after the worker's, whose text came too late."""
+    cancelled = msgspec.structs.replace(TURN, status="cancelled", output_text=text)
+    instead = msgspec.structs.replace(TURN, source="faq", origin="gateway")
     assert await found_in([cancelled, instead], monkeypatch) == [instead]
+
+
+@pytest.mark.parametrize("source", get_args(Source))
+@pytest.mark.parametrize("text", ["", "On"])
+async def test_no_answer_of_a_worker_that_missed_the_cancel_counts(
+    monkeypatch: pytest.MonkeyPatch, source: Any, text: str
+) -> None:
+    cancelled = msgspec.structs.replace(TURN, status="cancelled", output_text=text)
+    missed = msgspec.structs.replace(TURN, source=source)
+    assert await found_in([cancelled, missed], monkeypatch) == ([cancelled] if text else [])
 
 
 async def test_a_turn_that_had_not_ended_is_not_replaced_by_one_that_another_worker_wrote(
