@@ -17,8 +17,10 @@ from shared.redis.calls import RedisCalls
 from shared.redis.client import MAX_CONNECTIONS, RedisClient, async_redis
 from shared.settings.redis import RedisSettings
 from shared.wire.session_key import SessionKey
+from tests.support.call_counts import counted_calls
 
 AT_ONCE = 300
+MOST_FUNCTIONS = 190
 
 
 @pytest.fixture
@@ -87,6 +89,17 @@ async def test_a_call_without_a_free_connection_waits_up_to_its_callers_limit(
     assert await waiting
     assert all(await asyncio.gather(*holders))
     await nodes.close()
+
+
+async def test_a_call_calls_few_functions(settings: RedisSettings) -> None:
+    """A question makes five calls. With the metrics and retries of redis-py each of them calls 283 functions."""
+    client, calls = RedisClient(settings, timeout_ms=settings.timeout_ms), RedisCalls(settings, logs_outages=False)
+    script = client.script("return redis.call('GET', KEYS[1])")
+    await calls.bounded(script(["{few}"], ()))  # connect, and load the script
+    with counted_calls() as count:
+        await calls.bounded(script(["{few}"], ()))
+    assert count.num <= MOST_FUNCTIONS
+    await client.close()
 
 
 async def test_remembered_turns_are_bounded_and_expire(settings: RedisSettings, unique: Any) -> None:

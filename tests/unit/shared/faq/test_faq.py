@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from hypothesis import strategies as st
 from shared.faq import FaqIndex, detect_language
 from shared.faq.ranking import Spelling
 from shared.faq.terms import MAX_CHARS, TermExtractor, wording
+from tests.support.call_counts import counted_calls
 from tests.support.samples.faq_questions import CHINESE_QUESTIONS, ENGLISH_QUESTIONS, UNSEEN_QUESTIONS
 
 INDEX = FaqIndex.load()
@@ -304,16 +304,7 @@ def test_a_search_makes_few_calls() -> None:
     questions = [question for question, *_ in UNSEEN_QUESTIONS]
     for question in questions:
         INDEX.find(question)  # each entry is read at its first use
-    num_calls = 0
-
-    def count(_frame: FrameType, event: str, _value: object) -> None:
-        nonlocal num_calls
-        num_calls += event == "call"
-
-    sys.setprofile(count)
-    try:
+    with counted_calls() as calls:
         for question in questions:
             INDEX.find(question)
-    finally:
-        sys.setprofile(None)
-    assert num_calls <= MOST_CALLS * len(questions)
+    assert calls.num <= MOST_CALLS * len(questions)
