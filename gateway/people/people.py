@@ -182,7 +182,7 @@ class People:
 
     async def _after_fallbacks(self, entry: Entry, connection: Connection | None) -> None:
         """Open a hand-off after fallbacks. If it fails, nothing is sent: the customer did not ask for it."""
-        caller = Caller(entry.request.session) if connection is None else connection.session.caller
+        caller = entry.request.caller or Caller(entry.request.session)
         with suppress(ProtocolError):
             opening = await self._open(caller, "fallbacks", detect_language(entry.input))
             if opening.handoff is not None and not opening.was_open and connection is not None:

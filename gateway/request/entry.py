@@ -3,6 +3,7 @@ received. Pure."""
 
 from dataclasses import dataclass, field
 
+from gateway.access.charges import Caller
 from gateway.destination.destination import TO_CHAMPION, Destination, Question
 from gateway.request.answer import Answer, AnswerState
 from gateway.request.cursor import Place, ResumePoint, checksum, digest_of
@@ -83,6 +84,7 @@ class Request:
         log: where the answer's replies begin in the reply topic; None if unknown
         trace: None if another gateway accepted the request and records no trace
         asked: the client's message; None if another gateway accepted the request
+        caller: who is charged for what the answer causes, even after its client has disconnected
     """
 
     response_id: str
@@ -98,6 +100,7 @@ class Request:
     log: Place | None = None
     trace: RequestTrace | None = None
     asked: ResponseCreate | None = None
+    caller: Caller | None = None
 
     @property
     def asked_unix_ms(self) -> int:

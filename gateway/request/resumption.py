@@ -3,6 +3,7 @@ memory, or it is taken over from another gateway. Pure."""
 
 from typing import Final
 
+from gateway.access.charges import Caller
 from gateway.destination.destination import Destination
 from gateway.request.answer import Answer, AnswerState
 from gateway.request.cursor import ResumePoint
@@ -39,7 +40,13 @@ def resume(entry: Entry, connection_id: str, point: ResumePoint) -> list[Item]:
 
 
 def adopt(
-    point: ResumePoint, session: SessionKey, connection_id: str, now_unix_ms: float, trace: RequestTrace | None = None
+    point: ResumePoint,
+    session: SessionKey,
+    connection_id: str,
+    now_unix_ms: float,
+    *,
+    trace: RequestTrace | None = None,
+    caller: Caller | None = None,
 ) -> Entry:
     """Return an entry for an answer that another gateway accepted, made from its client's cursor.
 
@@ -49,6 +56,7 @@ def adopt(
         connection_id: the connection that resumes
         now_unix_ms: the current time
         trace: continues the first gateway's trace; None if none is recorded
+        caller: the client that resumes
 
     Returns:
         The entry, with its deadlines postponed while the log is being read.
@@ -70,6 +78,7 @@ def adopt(
             generation=point.generation,
             log=point.log,
             trace=trace,
+            caller=caller,
         ),
         connection_id=connection_id,
         answer=Answer(state=AnswerState.WAITING),

@@ -66,6 +66,7 @@ class Asking:
             log=self.sending.publisher.log_place(),
             trace=self.tracer.start(asked.traceparent),
             asked=asked,
+            caller=caller,
         )
         entry = Entry(request=request, connection_id=session.connection_id)
         self.connections.count_in(connection)

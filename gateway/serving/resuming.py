@@ -87,7 +87,7 @@ class Resuming:
     def _adopt(self, connection: Connection, point: ResumePoint, now: float) -> Entry:
         session = connection.session
         trace = self.tracer.adopt(point.trace, now)
-        entry = adopt(point, session.key, session.connection_id, now, trace)
+        entry = adopt(point, session.key, session.connection_id, now, trace=trace, caller=session.caller)
         self.inflight.accept(entry)
         generation = entry.request.generation
         self.claims.keep_partition(session.key, entry.response_id, entry.publication.partition, generation)

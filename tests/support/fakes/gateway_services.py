@@ -97,6 +97,7 @@ class FakeQuotas:
     here: list[tuple[Kind, Caller]] = field(default_factory=list)
     shared: list[tuple[Kind, Caller]] = field(default_factory=list)
     handoffs: list[tuple[str, HandoffReason]] = field(default_factory=list)
+    opened: list[Caller] = field(default_factory=list)
     handoffs_left: int = 1_000
     refused: list[tuple[str, int]] = field(default_factory=list)
     refusals_left: int = 1_000
@@ -129,6 +130,7 @@ class FakeQuotas:
         if len(self.handoffs) >= self.handoffs_left:
             raise too_often()
         self.handoffs.append((caller.session.tenant, reason))
+        self.opened.append(caller)
 
 
 def too_often() -> ProtocolError:

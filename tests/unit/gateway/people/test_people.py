@@ -45,6 +45,18 @@ async def test_hand_offs_after_fallbacks_are_limited_per_minute() -> None:
     assert [record.key for record in broker.records] == [b"t/a", b"t/b"]
 
 
+async def test_a_hand_off_is_charged_to_the_asker_that_has_disconnected() -> None:
+    """Otherwise one client that leaves before its answers uses up the tenant's limit."""
+    broker, quotas = Broker(), FakeQuotas()
+    people = caring(broker, quotas)
+    asker = Caller(SessionKey("t", "a"), "mallory", "192.0.2.7")
+    for number in range(2):
+        entry = make_entry(number, session=asker.session, caller=asker, stood_in=True)
+        people.note_answer(entry, answer(f"a{number}", source="faq"), None)
+        await quiet()
+    assert quotas.opened == [asker]
+
+
 async def test_an_existing_hand_off_is_not_counted() -> None:
     """Otherwise sessions with an open hand-off would use up the others' limit."""
     broker, quotas = Broker(), FakeQuotas()
