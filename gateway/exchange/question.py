@@ -47,11 +47,13 @@ def patience_ms(wait_ms: float, promised_ms: int) -> int | None:
     return max(1, int(left_ms)) if math.isfinite(left_ms) and left_ms < promised_ms else None
 
 
-Role = Literal["user", "assistant", "system"]
+Role = Literal["user", "assistant", "system", "program"]
+"""`program`: a tool's result, which no person said."""
 _ROLES: Final[dict[str, Role]] = {
     **dict.fromkeys(("system", "developer"), "system"),
     **dict.fromkeys(("user", "human"), "user"),
     **dict.fromkeys(("assistant", "ai", "bot", "model"), "assistant"),
+    **dict.fromkeys(("tool", "function", "data"), "program"),
 }
 
 

@@ -5,7 +5,7 @@ import re
 from typing import Final
 
 _SLASHES: Final = re.compile("/{2,}")
-# A chat's id is the rest of this path, unchanged.
+# A chat's id is in the rest of this path, with any slashes inside it.
 _CHATS: Final = re.compile("/ai-sdk/chat/.")
 _OPENAI: Final = re.compile("^/(?:v1/)*(?=(?:chat|responses|models|conversations)(?:/|$))")
 
@@ -14,5 +14,5 @@ def plain_path(path: str) -> str:
     """Return a path without doubled and trailing slashes, and OpenAI's paths with a single leading `/v1`: a base
     address may end in a slash or in `/v1`, or lack it."""
     if _CHATS.match(path):
-        return path
+        return path.rstrip("/")
     return _OPENAI.sub("/v1/", "/" + _SLASHES.sub("/", path).strip("/"), count=1)

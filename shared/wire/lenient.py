@@ -36,7 +36,6 @@ _TAKES: Final[dict[type, tuple[type, ...]]] = {
 _NO_NUMBERS: Final = frozenset(("nan", "infinity", "-infinity", "inf", "-inf"))  # as texts in protobuf's JSON
 _BOOLEANS: Final = dict.fromkeys(("true", "1", "yes", "on"), True) | dict.fromkeys(("false", "0", "no", "off"), False)
 _MOST_MENDED: Final = 64  # texts in one MessagePack message
-_SURROGATES: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
 _MOST_DIGITS: Final = 40
 _LARGEST: Final = 1e308
 # Prefixes of Confluent's and AWS Glue's serializers before the value, with their sizes in bytes.
@@ -138,7 +137,7 @@ def read_json(data: bytes | str) -> Any:
     """
     if not isinstance(data, str):
         data = _inflated(bytes(data), _MOST_INFLATED_BYTES)
-    text = data if isinstance(data, str) else _text_of(data, json.detect_encoding(data))
+    text = data if isinstance(data, str) else text_of(data, json.detect_encoding(data))
     text = well_formed(text).lstrip("\ufeff").rstrip("\0")
     said = _load(text)
     return _load(well_formed(json.dumps(said, ensure_ascii=False))) if "\\u" in text else said
@@ -147,7 +146,7 @@ def read_json(data: bytes | str) -> Any:
 def read_beginning(data: bytes) -> dict[str, Any]:
     """Return the fields of a JSON object before the byte at which it is cut off or is no JSON. Only its first
     `_MOST_BEGINNING_BYTES` are read."""
-    text = _text_of(data[:_MOST_BEGINNING_BYTES], json.detect_encoding(data)).lstrip("\ufeff[ ")
+    text = text_of(data[:_MOST_BEGINNING_BYTES], json.detect_encoding(data)).lstrip("\ufeff[ ")
     fields, decode, at = dict[str, Any](), json.JSONDecoder(strict=False).raw_decode, 0
     with suppress(*UNREADABLE):
         while found := _BEFORE_NAME.match(text, at):
@@ -170,7 +169,7 @@ def read_msgpack(data: bytes) -> Any:
         except UnicodeDecodeError as error:
             raw = bytes(error.object)
             head = msgspec.msgpack.encode("a" * len(raw))[: -len(raw)]
-            data = data.replace(head + raw, msgspec.msgpack.encode(_text_of(raw)))
+            data = data.replace(head + raw, msgspec.msgpack.encode(text_of(raw)))
     return msgspec.msgpack.decode(data)
 
 
@@ -211,17 +210,13 @@ def _out_of_envelopes(said: Any) -> Any:
     return said
 
 
-def mended(data: bytes) -> bytes:
-    """Replace each surrogate encoded in UTF-8 by U+FFFD, which has the same length."""
-    return _SURROGATES.sub(b"\xef\xbf\xbd", data)
-
-
 def well_formed(text: str) -> str:
     """Join surrogate pairs into their character, and replace single surrogates by U+FFFD."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def _text_of(raw: bytes, encoding: str = "utf-8") -> str:
+def text_of(raw: bytes, encoding: str = "utf-8") -> str:
+    """Decode bytes; U+FFFD replaces what is no text of that encoding."""
     try:
         return well_formed(raw.decode(encoding, "surrogatepass"))
     except UnicodeDecodeError:
@@ -299,7 +294,11 @@ def _fit_dict(said: Any, wanted: inspect.DictType) -> Any:
 
 
 def _fit_list(said: Any, wanted: Any) -> Any:
-    """Convert each item, dropping nulls and invalid empty items; a single value becomes a list of one."""
+    """Convert each item, dropping nulls and invalid empty items; a single value becomes a list of one. A list of
+    structs may be JSON text."""
+    if isinstance(said, str) and said[:1] == "[" and isinstance(wanted.item_type, inspect.StructType):
+        with suppress(*UNREADABLE):
+            said = read_json(said)
     items = said if isinstance(said, list) else [said]
     least = getattr(wanted.item_type, "min_length", None)
     items = [each for each in items if each is not None and not (each == "" and least)]
@@ -406,7 +405,7 @@ def _plain_word(word: Any) -> Any:
 def _fit_text(said: Any, wanted: inspect.StrType) -> Any:
     del wanted
     if isinstance(said, bytes):
-        return _text_of(said)
+        return text_of(said)
     if isinstance(said, bool):
         return "true" if said else "false"
     if isinstance(said, int | float):

@@ -18,6 +18,7 @@ from shared.wire.fields import (
     MaxOutputTokens,
     Metadata,
     Milliseconds,
+    Parts,
     ReplyPartition,
     RequestIds,
     Revision,
@@ -69,8 +70,8 @@ class Consent(Message, frozen=True):
 class Said(Message, frozen=True):
     """An earlier turn of the conversation, as supplied by the client. Either text may be empty."""
 
-    user: str
-    assistant: str
+    user: Parts
+    assistant: Parts
 
 
 Turns = Annotated[tuple[Said, ...], Meta(max_length=MAX_TURNS)]

@@ -12,7 +12,6 @@ from gateway.exchange.question import ClientQuestion, Role, conversation_of, rol
 from gateway.http.bodies import read_body
 from shared.errors import ProtocolError
 
-_OF_PROGRAMS: Final = ("tool", "data")
 _MAX_CHAT_CHARS: Final = 1_024
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -48,8 +47,9 @@ class ChatQuestion(ClientQuestion):
 
 
 def session_of(chat: str) -> str:
-    """Return the name of a chat's session. Raises `ProtocolError` if the chat's id is not valid."""
-    name = session_name((chat,)) if len(chat) <= _MAX_CHAT_CHARS else None
+    """Return the name of a chat's session; slashes at the id's end do not count, as in a path. Raises `ProtocolError`
+    if the id is not valid."""
+    name = session_name((chat.rstrip("/"),)) if len(chat) <= _MAX_CHAT_CHARS else None
     if name is None:
         raise ProtocolError("invalid_field", f"a chat's id must have 1 to {_MAX_CHAT_CHARS} characters", param="id")
     return name
@@ -89,15 +89,15 @@ def _texts(messages: list[_UiMessage], dropped: list[str]) -> Iterable[tuple[Rol
     wordless = ""  # where the last question is, if it has no text
     for place, message in enumerate(messages):
         at = f"messages[{place}]"
-        if message.role in _OF_PROGRAMS:
-            dropped.append(message.role)
-            continue
         role = role_of(message.role, at)
+        if role == "program":
+            dropped.append(message.role.lower())
+            continue
         content = message.content if isinstance(message.content, list) else [_Part("text", message.content)]
         parts = message.parts or content
         text = "".join(part.text or "" for part in parts if part.type.lower() == "text")
         if role == "user":
-            has_file = any(part.type == "file" for part in parts)
+            has_file = any(part.type.lower() == "file" for part in parts)
             dropped += ["file"] * has_file
             wordless = f"{at}.parts" if has_file and not text.strip() else ""
         yield role, text

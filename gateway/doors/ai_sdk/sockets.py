@@ -128,7 +128,7 @@ class ChatSocket:
             else:
                 if message["type"] == "websocket.disconnect":
                     raise WebSocketDisconnect
-                return (message.get("text") or "").encode("utf-8", "surrogatepass")
+                return message.get("bytes") or (message.get("text") or "").encode("utf-8", "surrogatepass")
 
     def _take(self, data: bytes, tasks: asyncio.TaskGroup) -> None:
         """Start the request in a frame."""

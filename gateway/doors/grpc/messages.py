@@ -5,17 +5,22 @@ An enum's value is the enum's name followed by the wire's word in capitals. Unse
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
 from google.protobuf.descriptor import Descriptor, EnumDescriptor
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as Protobuf
+from google.protobuf.message_factory import GetMessageClass
 
 from gateway.doors.grpc.replyline.v1 import replyline_pb2 as v1
 from shared.errors import ProtocolError
 from shared.wire.codec import field_error
-from shared.wire.lenient import lenient_convert, mended
+from shared.wire.lenient import lenient_convert, text_of
 from shared.wire.messages import ClientMessage, ResponseDelta, ServerMessage
 from shared.wire.outcome import Message
 
@@ -26,12 +31,38 @@ _WORDS: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 def read(data: bytes, kind: type[Protobuf]) -> dict[str, Any]:
     """Return the fields in a request's bytes. Raises `ProtocolError`."""
-    try:
+    with suppress(DecodeError):
         return _fields_of(kind.FromString(data))
+    try:
+        found: dict[str, Any] = _as_texts(_fields_of(_with_bytes(kind.DESCRIPTOR).FromString(data)))
     except DecodeError:
-        if (whole := mended(data)) != data:
-            return read(whole, kind)
         raise ProtocolError("bad_protobuf", f"not a {kind.DESCRIPTOR.full_name}") from None
+    return found
+
+
+def _as_texts(said: Any) -> Any:
+    """Return these fields with texts in place of bytes."""
+    if isinstance(said, dict):
+        return {name: _as_texts(value) for name, value in said.items()}
+    if isinstance(said, list):
+        return [_as_texts(each) for each in said]
+    return text_of(said) if isinstance(said, bytes) else said
+
+
+@cache
+def _with_bytes(kind: Descriptor) -> Any:
+    """Return a class for the same messages with bytes in place of texts, for clients that send other text than UTF-8:
+    protobuf refuses the whole message for one. A map's keys remain texts."""
+    file, pool = FileDescriptorProto(), DescriptorPool()
+    kind.file.CopyToProto(file)
+    found = [*file.message_type]
+    for message in found:
+        found += message.nested_type
+        for field in message.field[message.options.map_entry :]:
+            if field.type == field.TYPE_STRING:
+                field.type = field.TYPE_BYTES
+    pool.Add(file)
+    return GetMessageClass(pool.FindMessageTypeByName(kind.full_name))
 
 
 def checked(fields: Mapping[str, Any], kind: type[WireT]) -> WireT:

@@ -13,7 +13,6 @@ from shared.errors import ProtocolError
 from shared.wire.fields import MaxOutputTokens, Metadata, Parts, Seed, Stop, Temperature, TopP, is_identifier
 
 _TEXT_PARTS: Final = frozenset({"text", "input_text", "output_text"})
-_OF_TOOLS: Final = frozenset({"tool", "function"})
 _NOTHING_SAID: Final[Mapping[str, str]] = {}
 
 
@@ -24,19 +23,29 @@ class _Part(Struct):
 
 
 class _Message(Struct):
-    """A message. `id` alone, or with the type `item_reference`, names an earlier answer of this gateway."""
+    """A message. `id` alone, or with the type `item_reference`, names an earlier answer of this gateway. `text` without
+    a role is the customer's: a part of a message in the message's place."""
 
     role: str = ""
     content: str | list[_Part] | None = None
+    text: str | None = None
     type: str = "message"
     id: str | None = None
     tool_calls: Any = None
     function_call: Any = None
 
+    def __post_init__(self) -> None:
+        if self.text and not (self.role or self.content):
+            self.type, self.role, self.content = "message", "user", self.text
+
     @property
     def reference(self) -> str | None:
-        named = self.type == "item_reference" or not (self.role or self.content)
+        named = self.kind == "item_reference" or not (self.role or self.content)
         return self.id if named else None
+
+    @property
+    def kind(self) -> str:
+        return self.type.lower()
 
 
 class _Options(Struct):
@@ -213,17 +222,20 @@ def _texts(
     wordless = ""  # where the last question is, if it has no text
     for place, message in enumerate(messages):
         at = f"{where}[{place}]"
-        if message.type == "reasoning":
+        if message.kind == "reasoning":
             continue
         if message.reference is not None:
             yield "assistant", said.get(message.reference, "")
             continue
-        if message.type == "item_reference":
+        if message.kind == "item_reference":
             raise ProtocolError("unsupported_item", "an item_reference names an answer by its id", param=f"{at}.id")
-        if message.type != "message" or message.role in _OF_TOOLS:
-            dropped.append(message.role if message.type == "message" else message.type)
+        if message.kind != "message":
+            dropped.append(message.kind)
             continue
         role = role_of(message.role, at)
+        if role == "program":
+            dropped.append(message.role.lower())
+            continue
         text = _text(message, dropped)
         if role == "user":
             wordless = f"{at}.content" if isinstance(message.content, list) and not text.strip() else ""

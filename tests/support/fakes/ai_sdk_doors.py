@@ -97,6 +97,9 @@ class ChatPage:
     def send_text(self, text: str) -> None:
         self._sent.put_nowait({"type": "websocket.receive", "text": text})
 
+    def send_bytes(self, data: bytes) -> None:
+        self._sent.put_nowait({"type": "websocket.receive", "bytes": data})
+
     async def leave(self) -> None:
         self._sent.put_nowait({"type": "websocket.disconnect", "code": 1006})
         await self.served

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from grpc_health.v1 import health_pb2
 
 from gateway.doors.ai_sdk.bodies import chat_question as ai_sdk_question
 from gateway.doors.grpc.messages import client_message
@@ -33,6 +34,15 @@ def test_roles_of_other_interfaces_are_recognised(role: str, word: str) -> None:
     assert asked(word) == asked(role)
 
 
+@pytest.mark.parametrize("role", ["tool", "Tool", "FUNCTION", "Data"])
+def test_a_programs_messages_are_left_out_in_any_case(role: str) -> None:
+    messages = [{"role": "user", "content": "a"}, {"role": role, "content": "{}"}, {"role": "user", "content": "b"}]
+    chat = chat_question(json.dumps({"model": "m", "messages": messages}).encode(), None)
+    response = responses_question(json.dumps({"model": "m", "input": messages}).encode(), None)
+    page = ai_sdk_question(json.dumps({"id": "c", "messages": messages}).encode())
+    assert {(read.input, read.ignored) for read in (chat, response, page)} == {("a\n\nb", (role.lower(),))}
+
+
 def test_a_reply_partition_of_minus_1_means_none() -> None:
     """Kafka's clients write an unknown one like this."""
     assert open_request(json.dumps({**RECORD, "reply_partition": -1}).encode(), {}).reply_partition is None
@@ -50,6 +60,7 @@ def test_a_field_named_like_an_envelope_is_none() -> None:
 @pytest.mark.parametrize(
     "parts",
     [
+        ["it broke"],
         ["it ", "broke"],
         [{"type": "image_url", "image_url": {"url": "data:"}}, {"text": "it broke"}],
         [{"type": "input_text", "text": "it broke"}],
@@ -60,6 +71,30 @@ def test_a_field_named_like_an_envelope_is_none() -> None:
 def test_a_text_may_come_in_parts(entrance: str, parts: Any) -> None:
     at = ENTRANCES[entrance]
     assert at.read({**at.message, "input": parts}) == at.read({**at.message, "input": "it broke"})
+    turns: list[dict[str, Any]] = [{"user": "it broke", "assistant": "it broke"}]
+    read = at.read({**at.message, "input": "hi", "turns": turns})
+    assert at.read({**at.message, "input": "hi", "turns": [{"user": parts, "assistant": parts}]}) == read
+    assert at.read({**at.message, "input": "hi", "turns": json.dumps(turns)}) == read
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        ["it broke"],
+        [{"type": "input_text", "text": "it broke"}],
+        {"type": "text", "text": "it broke"},
+        [{"type": "input_image", "image_url": "data:"}, {"text": "it broke"}],
+        json.dumps([{"type": "Message", "role": "user", "content": "it broke"}]),
+    ],
+    ids=str,
+)
+def test_a_question_may_come_without_its_message(said: Any) -> None:
+    """At both of OpenAI's interfaces."""
+    chat = chat_question(json.dumps({"model": "m", "messages": said}).encode(), None)
+    assert (chat.input, chat.turns) == ("it broke", ())
+    if not isinstance(said, str):
+        response = responses_question(json.dumps({"model": "m", "input": said}).encode(), None)
+        assert (response.input, response.turns) == ("it broke", ())
 
 
 @pytest.mark.parametrize("entrance", ["WebSocket, JSON", "WebSocket, MessagePack", "chat completions", "responses"])
@@ -80,10 +115,17 @@ def test_harmless_parameters_are_read_as_they_are_meant(entrance: str) -> None:
     assert 0 < read.top_p < 0.001
 
 
-def test_half_an_emoji_in_protobuf_is_read_as_a_replacement_character() -> None:
-    """C++ and other clients write a text's content type."""
-    data = v1.RespondRequest(input="abc###").SerializeToString().replace(b"###", b"\xed\xa0\xbd")
-    assert read_protobuf(data, v1.RespondRequest)["input"] == "abc\ufffd"
+@pytest.mark.parametrize(
+    ("cut", "text"), [(b"\xed\xa0\xbd", "\ufffd"), (b"\xe9\x80#", "\ufffd#"), (b"##\xff", "##\ufffd")]
+)
+def test_text_in_protobuf_that_is_not_utf_8_is_read_with_replacement_characters(cut: bytes, text: str) -> None:
+    """C++ clients write any bytes."""
+    said = v1.RespondRequest(input="###", stop=["###"], metadata={"a": "###"}, turns=[v1.Said(user="###")])
+    read = read_protobuf(said.SerializeToString().replace(b"###", cut), v1.RespondRequest)
+    assert (read["input"], read["stop"], read["metadata"]) == (text, [text], {"a": text})
+    assert read["turns"][0]["user"] == text
+    probe = health_pb2.HealthCheckRequest(service="###").SerializeToString().replace(b"###", cut)
+    assert read_protobuf(probe, health_pb2.HealthCheckRequest) == {"service": text}
 
 
 @pytest.mark.parametrize("entrance", ["WebSocket, JSON", "WebSocket, MessagePack", "gRPC"])

@@ -18,6 +18,8 @@ from gateway.frontends.paths import plain_path
         ("/ai-sdk//chat/", "/ai-sdk/chat"),
         ("/ai-sdk/chat/", "/ai-sdk/chat"),
         ("/ai-sdk/chat/a//b/stream", "/ai-sdk/chat/a//b/stream"),
+        ("/ai-sdk/chat/a/stream/", "/ai-sdk/chat/a/stream"),
+        ("/ai-sdk/chat/a//", "/ai-sdk/chat/a"),
         ("/channels//chatwoot/", "/channels/chatwoot"),
         ("/edge/faq/", "/edge/faq"),
         ("//ws/", "/ws"),

@@ -74,6 +74,14 @@ async def test_a_replaced_resumption_stops_nothing(page: ChatPage, edge: Edge, m
     assert edge.cancelled == []
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+async def test_a_binary_frame_of_json_is_read(page: ChatPage, edge: Edge, encoding: str) -> None:
+    """As at the other WebSocket."""
+    page.send_bytes(json.dumps({"type": "send", "requestId": "r1", **chat("Who?")}).encode(encoding))
+    await until(lambda: "start-step" in page.of("r1"))
+    assert [asked.input for asked in edge.asked] == ["Who?"]
+
+
 async def test_an_aborted_question_is_cancelled(page: ChatPage, edge: Edge) -> None:
     page.send("send", "r1", **chat("Who?"))
     await until(lambda: "start-step" in page.of("r1"))
