@@ -108,18 +108,19 @@ class KafkaSettings(SettingsGroup):
     @field_validator("bootstrap_servers")
     @classmethod
     def _ports_are_numbers(cls, servers: str) -> str:
+        found = [server.strip() for server in servers.split(",") if server.strip()]
         try:
-            parts = [urlsplit(f"//{server}") for server in servers.split(",")]
+            parts = [urlsplit(f"//{server}") for server in found]
             _ = [part.port for part in parts]
         except ValueError:
             whole = False
         else:
-            whole = not any(server.strip().endswith(":") for server in servers.split(","))
+            whole = bool(found) and not any(server.endswith(":") for server in found)
         if not whole:
             raise ValueError("write host:port, or several separated by commas")
         for part in parts:
             check_host(part.hostname)
-        return servers
+        return ",".join(found)
 
     @model_validator(mode="after")
     def _users_have_a_use(self) -> Self:

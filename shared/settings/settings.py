@@ -62,12 +62,14 @@ class Settings(BaseSettings):
 
     @model_validator(mode="before")
     @classmethod
-    def _drop_blank(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """Leave the default of a setting whose variable is blank, as Compose writes it for `VARIABLE: ${VARIABLE:-}`.
-        An empty host would be every address."""
+    def _drop_space(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Drop the space around texts, as YAML's blocks and files of variables leave it. A setting whose variable is
+        blank, as Compose writes it for `VARIABLE: ${VARIABLE:-}`, has its default: an empty host would be every
+        address."""
 
         def stated(values: dict[str, Any]) -> dict[str, Any]:
-            return {name: value for name, value in values.items() if name in _MAY_BE_EMPTY or not _is_blank(value)}
+            texts = {name: value.strip() if isinstance(value, str) else value for name, value in values.items()}
+            return {name: value for name, value in texts.items() if name in _MAY_BE_EMPTY or value != ""}
 
         return stated({name: stated(value) if isinstance(value, dict) else value for name, value in given.items()})
 
@@ -149,7 +151,3 @@ class Settings(BaseSettings):
                 f"chat.replies has {counted(self.kafka.reply_partitions, 'partition')} (kafka.reply_partitions)"
             )
         return self
-
-
-def _is_blank(value: object) -> bool:
-    return isinstance(value, str) and not value.strip()

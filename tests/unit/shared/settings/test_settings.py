@@ -169,6 +169,12 @@ def test_a_list_is_separated_by_commas(put: Put, text: str, parts: tuple[str, ..
     assert load_settings().kafka.bootstrap_servers == "a:9092,b:9092", "this is a text"
 
 
+@pytest.mark.parametrize("servers", ["a:9092,b:9092,", " a:9092 , b:9092\n"])
+def test_a_list_of_brokers_may_have_spaces_and_a_last_comma(put: Put, servers: str) -> None:
+    put({"KAFKA__BOOTSTRAP_SERVERS": servers})
+    assert load_settings().kafka.bootstrap_servers == "a:9092,b:9092"
+
+
 EMPTY = ("REPLYLINE_GATEWAY__TRUSTED_PROXIES", "REPLYLINE_WORKER__SYSTEM_PROMPT")
 
 
@@ -267,9 +273,11 @@ def test_every_setting_is_described_with_its_value(put: Put) -> None:
     assert (now["REPLYLINE_WORKER__SLOTS"], now["REPLYLINE_FAQ__PATH"]) == ("3", "")
 
 
-def test_each_described_value_can_be_set(put: Put) -> None:
-    """The list's values, written back into the environment, give the same settings."""
-    put({variable.removeprefix("REPLYLINE_"): value for variable, value, _ in describe() if value})
+@pytest.mark.parametrize("space", ["", " ", "\n"])
+def test_each_described_value_can_be_set(put: Put, space: str) -> None:
+    """The list's values, written back into the environment, give the same settings, with space around them too."""
+    described = {variable.removeprefix("REPLYLINE_"): value for variable, value, _ in describe() if value}
+    put({variable: space + value + space for variable, value in described.items()})
     assert load_settings() == Settings()
     with pytest.raises(Exception, match="frozen"):
         load_settings().gateway.port = 1  # type: ignore[misc]
