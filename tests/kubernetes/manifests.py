@@ -164,8 +164,9 @@ def _of_servers(variables: dict[str, str], allowed: set[int] | None) -> Iterator
     """Yield a line for each server in these variables whose port no policy lets through."""
     for name, value in variables.items():
         servers = re.findall(_SERVERS, value) if not name.endswith(_NO_SERVERS) else []
-        scheme = servers[0][0] if servers else ""
-        for _, _, port in servers:
+        scheme = ""
+        for own, _, port in servers:
+            scheme = own or scheme
             wanted = int(port or _PORTS.get(scheme, 0))
             if allowed is not None and wanted and wanted not in allowed:
                 yield f"{name}={value}: no NetworkPolicy lets port {wanted} through"
