@@ -33,6 +33,7 @@ _TOO_LARGE: Final = ProtocolError(
     "headers_too_large", f"a request's headers may have at most {HEAD_BYTES:,} bytes and {HEAD_LINES} lines"
 )
 _UNREADABLE: Final = ProtocolError("bad_request", "this is not an HTTP request")
+_CODED: Final = ProtocolError("unsupported_transfer_encoding", "Transfer-Encoding: send chunked, or none")
 _NO_HOST: Final = ProtocolError("bad_request", "a request needs one Host header")
 
 
@@ -96,6 +97,8 @@ class BoundedHttp(HttpToolsProtocol):
         hosts = [value.decode("latin-1") for name, value in self.headers if name == b"host"]
         if self.parser.get_http_version() != "1.0" and not names_one_host(hosts):
             self._reject(_NO_HOST)
+        if any(name == b"transfer-encoding" and value.strip().lower() != b"chunked" for name, value in self.headers):
+            self._reject(_CODED)
         if self.line.is_proxied:
             forwarded = Headers(raw=self.headers).getlist("x-forwarded-for")
             self.line.charge(charged_address(self.line.peer, forwarded, self._trusted))

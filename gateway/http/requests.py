@@ -67,12 +67,15 @@ class HttpRequests:
     async def body(self, request: Request) -> bytes:
         """Read and decompress a body. Raises `ProtocolError` if it is too large, too slow or of an unknown encoding."""
         data, most = bytearray(), self.settings.max_message_bytes
+        too_large = ProtocolError("body_too_large", f"a body may have at most {most} bytes")
+        if int(request.headers.get("content-length", 0)) > most:
+            raise too_large  # before the client is asked to continue
         try:
             async with asyncio.timeout(self.settings.hello_timeout_s):
                 async for part in request.stream():
                     data += part
                     if len(data) > most:
-                        raise ProtocolError("body_too_large", f"a body may have at most {most} bytes")
+                        raise too_large
         except TimeoutError:
             raise ProtocolError("body_too_slow", "the body did not arrive in time") from None
         return decoded(bytes(data), request.headers.getlist("content-encoding"), most)

@@ -28,6 +28,7 @@ _STATUS_OF_CODE: Final = {
     "retried": 409,
     "unknown_response": 404,
     "unsupported_encoding": 415,
+    "unsupported_transfer_encoding": 501,
 }
 _RETRY_AFTER_MS: Final = 1_000
 # Statuses on which clients retry by themselves unless a header forbids it.

@@ -60,6 +60,25 @@ async def test_after_too_many_refusals_a_body_is_not_decoded(door: str, bad: byt
 
 
 @pytest.mark.parametrize("door", DOORS)
+async def test_a_body_that_says_it_is_too_large_is_refused_before_it_is_asked_for(door: str) -> None:
+    """A server asks with 100 Continue when its application reads the body."""
+    make, path, _ = DOORS[door]
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        raise AssertionError("the body was asked for")
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    headers = [(b"host", b"gateway"), (b"content-length", b"1000000000"), (b"expect", b"100-continue")]
+    scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "query_string": b""}
+    scope |= {"headers": headers, "client": ("10.0.0.7", 1), "http_version": "1.1", "scheme": "http", "root_path": ""}
+    await make(Edge()).app()(scope, receive, send)
+    assert sent[0]["status"] == 413
+
+
+@pytest.mark.parametrize("door", DOORS)
 async def test_a_body_without_a_token_is_not_decoded(door: str) -> None:
     make, path, _ = DOORS[door]
     edge = Edge()

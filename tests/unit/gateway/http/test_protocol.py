@@ -264,6 +264,27 @@ async def test_a_body_is_read_although_another_protocol_is_offered(offer: bytes)
     assert bytes(wire.written).count(body) == 11
 
 
+@pytest.mark.parametrize(
+    "coding", ["gzip, chunked", "chunked, chunked", "identity, chunked", "chunked\r\nTransfer-Encoding: gzip, chunked"]
+)
+async def test_a_body_with_another_transfer_coding_than_chunked_is_refused(coding: str) -> None:
+    wire = connect(OpenSockets(), served=echo)
+    await send(
+        wire, f"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: {coding}\r\n\r\n2\r\n{{}}\r\n0\r\n\r\n".encode(), 1
+    )
+    assert (status(wire), wire.ended) in {(501, "closed"), (400, "closed")}
+    assert b"\r\n\r\n{}" not in wire.written
+
+
+@pytest.mark.parametrize("coding", ["chunked", "Chunked", "CHUNKED "])
+async def test_a_chunked_body_is_read(coding: str) -> None:
+    wire = connect(OpenSockets(), served=echo)
+    await send(
+        wire, f"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: {coding}\r\n\r\n2\r\n{{}}\r\n0\r\n\r\n".encode(), 1
+    )
+    assert bytes(wire.written).endswith(b"{}")
+
+
 async def echo(scope: Any, receive: Any, send: Any) -> None:
     del scope
     body = (await receive())["body"]
