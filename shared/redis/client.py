@@ -101,6 +101,7 @@ _PIECE_BYTES: Final = 65_536
 _PORT: Final = 6_379
 _BUFFER_CUTOFF: Final = 6_000  # redis-py's default
 _TLS_OPTION: Final = "ssl_"
+_KEEPS: Final = "noeviction"
 
 
 class RedisClient:
@@ -154,7 +155,8 @@ class RedisClient:
         """Return the used share of `maxmemory`, in a cluster that of the fullest master.
 
         Returns:
-            0 if there is no limit, or this user may not read it.
+            0 if there is no limit, Redis evicts (it is always full, and takes every write), or this user may not read
+            it.
 
         Raises:
             RedisError, OSError: there was no answer.
@@ -165,7 +167,8 @@ class RedisClient:
         except ResponseError:
             return 0.0
         each = found.values() if masters and "maxmemory" not in found else [found]
-        return max((info["used_memory"] / info["maxmemory"] for info in each if info["maxmemory"]), default=0.0)
+        filling = [info for info in each if info["maxmemory"] and info.get("maxmemory_policy", _KEEPS) == _KEEPS]
+        return max((info["used_memory"] / info["maxmemory"] for info in filling), default=0.0)
 
     async def close(self) -> None:
         await self._client.aclose()

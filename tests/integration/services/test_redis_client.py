@@ -161,6 +161,26 @@ async def test_a_full_redis_still_erases_and_serves_reads(full_redis: EmbeddedRe
     await history.close()
 
 
+@pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
+async def test_a_conversation_is_remembered_in_a_redis_that_evicts(policy: str) -> None:
+    """It is full of KV once the demo has had a few hundred conversations."""
+    server = EmbeddedRedis(max_memory_mb=8, settings=[f"maxmemory-policy {policy}"])
+    async with Redis.from_url(server.url) as redis:
+        for number in range(40):
+            await redis.set(f"kv{number}", b"x" * (1 << 18), ex=600)
+    history = History(RedisSettings(url=server.url, timeout_ms=5_000))
+    for number in range(40):
+        history._writing._looked_s = float("-inf")
+        turn = Turn(request_id="r", user="q" * 50_000, output_text="a", source="model", asked_unix_ms=1)
+        history.remember(SessionKey("demo", f"s{number}"), turn)
+        async with asyncio.timeout(10):
+            while history._writing:  # noqa: ASYNC110 - until all is written
+                await asyncio.sleep(0)
+    assert await history.turns(SessionKey("demo", "s39"), limit=1, before_unix_ms=2) == [turn]
+    await history.close()
+    server.stop()
+
+
 async def test_one_tenant_leaves_memory_in_redis_to_the_others(full_redis: EmbeddedRedis, unique: Any) -> None:
     """It asks ten times as much, with long texts."""
     history, flood = History(RedisSettings(url=full_redis.url, timeout_ms=5_000)), "x" * 20_000
