@@ -2,19 +2,31 @@
 
 import signal
 import sys
+from typing import Final
 
-_TERMINATED_STATUS = 128 + signal.SIGTERM
+SERVICES: Final = ("up", "gateway", "worker", "edge", "record", "autoscale run", "rollout run", "learn follow")
+"""The commands that run until they are asked to end."""
 
 
 def main() -> None:
-    """Run the command line. SIGTERM ends it even while modules are loading: the first process of a container has no
-    default action for SIGTERM, and a pod deleted early would continue to start."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED_STATUS))
+    """Run the command line.
+
+    SIGTERM and Ctrl-C end it even while modules are loading, a service with status 0: the first process of a container
+    has no default action for SIGTERM, and a pod deleted early would continue to start.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_ended_by(signal.SIGTERM)))
     try:
-        from ops.cli import main as run
-    except ImportError as error:
-        sys.exit(_without_terminal_tools(error))
-    run()
+        try:
+            from ops.cli import main as run
+        except ImportError as error:
+            sys.exit(_without_terminal_tools(error))
+        run()
+    except KeyboardInterrupt:
+        sys.exit(_ended_by(signal.SIGINT))
+
+
+def _ended_by(number: signal.Signals) -> int:
+    return 0 if f"{' '.join(sys.argv[1:])} ".startswith(tuple(f"{name} " for name in SERVICES)) else 128 + number
 
 
 def _without_terminal_tools(error: ImportError) -> int:

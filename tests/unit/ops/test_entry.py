@@ -1,12 +1,17 @@
 """The command `replyline`, from its first moment."""
 
+import re
 import signal
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 import ops.cli
-from ops.entry import main
+from ops.entry import SERVICES, main
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(autouse=True)
@@ -16,8 +21,26 @@ def _handler() -> Iterator[None]:
     signal.signal(signal.SIGTERM, before)
 
 
-def test_sigterm_ends_the_command_while_its_modules_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ops.cli, "main", lambda: signal.raise_signal(signal.SIGTERM))
+@pytest.mark.parametrize(
+    ("typed", "is_service"),
+    [
+        *((service, True) for service in SERVICES),
+        ("gateway --help", True),
+        *((typed, False) for typed in ("ask up", "upgrade", "autoscale plan", "topics create", "")),
+    ],
+)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_command_while_its_modules_load(
+    monkeypatch: pytest.MonkeyPatch, number: signal.Signals, typed: str, is_service: bool
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["replyline", *typed.split()])
+    monkeypatch.setattr(ops.cli, "main", lambda: signal.raise_signal(number))
     with pytest.raises(SystemExit) as ended:
         main()
-    assert ended.value.code == 143
+    assert ended.value.code == (0 if is_service else 128 + number)
+
+
+def test_every_command_that_runs_until_a_signal_is_a_service() -> None:
+    call = re.compile(r"[^\w]run_until_signal\(lambda")
+    of_ops = sum(len(call.findall(file.read_text())) for file in (ROOT / "ops").rglob("*.py"))
+    assert len(SERVICES) == of_ops + len(("gateway", "worker"))
