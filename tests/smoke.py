@@ -43,7 +43,8 @@ def listed(text: str) -> list[dict[str, Any]]:
 
 
 def not_well(containers: Sequence[Mapping[str, Any]], wanted: Mapping[str, int]) -> str:
-    """What neither serves nor has ended well, and what is missing of so many containers of each service; else empty."""
+    """Return the containers that failed or are missing, given how many each service should have; empty if all are
+    well."""
     told = [
         f"{one['Name']} is {one['Health'] or one['State']}"
         for one in containers

@@ -46,7 +46,7 @@ def edge(
         float, typer.Option(min=1, max=86_400, help="how long the FAQ is used without the centre's confirmation, in s")
     ] = 300,
     quote: Annotated[
-        bool, typer.Option("--quote", help="quote the FAQ where it is sure, instead of using a model")
+        bool, typer.Option("--quote", help="quote the FAQ if it is sure, instead of using a model")
     ] = False,
     state: Annotated[
         Path, typer.Option(metavar="DIR", callback=FOLDER_TO_WRITE, help="folder of the FAQ and the journal")

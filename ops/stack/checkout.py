@@ -1,4 +1,4 @@
-"""Commands that install what is missing and start a demo: make's in a checkout, else those of pip and `replyline`."""
+"""Commands that install what is missing and start a demo: `make` in a checkout, otherwise pip and `replyline`."""
 
 from pathlib import Path
 
@@ -8,7 +8,8 @@ IN_CHECKOUT = (Path(__file__).parents[2] / "Makefile").is_file()
 
 
 def setup_command(extra: str = "embedded") -> str:
-    """Return the command that installs what a demo needs; without a checkout, that installs `extra`."""
+    """Return the command that installs what a demo needs: `make setup` in a checkout, otherwise the one that installs
+    the extra `extra`."""
     return "make setup" if IN_CHECKOUT else install_command(extra)
 
 

@@ -40,7 +40,7 @@ class AnswerText:
     """An answer's text as received and as passed on.
 
     Attributes:
-        told: the text received since the answer last began.
+        told: the text received since the answer began, or began again.
         shown: the text passed on since the last `ResponseCreated` that was passed on.
     """
 

@@ -23,7 +23,7 @@ _LIST: Final = "replyline:journal"
 _BYTES: Final = f"{_LIST}:bytes"
 JOURNAL_KEYS: Final = (_LIST, _BYTES, f"{_LIST}:sequence")
 MAX_JOURNAL_BYTES: Final = 64 << 20
-"""A journal of so many bytes takes no more turns. It takes erasures until it has twice as many."""
+"""A journal of this size accepts no more turns. It accepts erasures up to twice this size."""
 CLOCK_HEADER: Final = "replyline-clock"
 """When an edge sent what its journal has, in Unix milliseconds by its own clock."""
 _PLACE: Final = f"{_LIST}:erasures"

@@ -34,8 +34,8 @@ WHOLE_SCORE: Final = 0.7
 _LEAST_SCORE: Final = 0.15
 # A hit's sureness depends on its lead over the second.
 _LED: Final = 2
-# A score is the share + so much of the similarity. Terms lead. Not reciprocal rank fusion, for which a narrow first
-# place is as good as a clear one: on the development questions it was worse in Chinese than terms alone.
+# A score is the share + this weight times the similarity. Terms lead. Not reciprocal rank fusion, for which a narrow
+# first place is as good as a clear one: on the development questions it was worse in Chinese than terms alone.
 SIMILARITY_WEIGHT: Final = 0.7
 
 

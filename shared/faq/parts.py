@@ -51,8 +51,8 @@ def parts_of(text: str) -> list[str]:
 
 
 def _pieces(sentence: str) -> list[tuple[str, bool]]:
-    """Return the pieces of a sentence, each with whether it counts as a question whatever its words: they
-    all do if the sentence joins several ("and how …")."""
+    """Return the pieces of a sentence, each with whether it always counts as a question. All do if the sentence joins
+    several questions ("and how …")."""
     sentence = _COMMAS.sub(r"\1 ", " ".join(sentence.split()))
     pieces = [piece for piece in _JOINED.split(sentence) if piece.strip()]
     if len(pieces) > 1:

@@ -43,8 +43,8 @@ class Spelling:
                     self._by_shortened.setdefault(shortened, []).append(word)
 
     def nearest(self, word: str) -> str | None:
-        """Return the most frequent known word one edit away that starts with the same letter; None where there is
-        none."""
+        """Return the most frequent known word one edit away that starts with the same letter; None without
+        one."""
         if len(word) < MIN_LETTERS or not _is_plain(word):
             return None
         candidates = {

@@ -26,7 +26,7 @@ INVISIBLE: Final = re.compile(
 
 
 def fault_of(text: str, most_chars: int) -> str | None:
-    """Return what is wrong with a text, and the remedy, in some words of one line; None where nothing is."""
+    """Return what is wrong with a text, and the remedy, in one line; None if the text is right."""
     if not INVISIBLE.sub("", text).strip():
         return "an empty text"
     if len(text) > most_chars:
@@ -35,7 +35,7 @@ def fault_of(text: str, most_chars: int) -> str | None:
 
 
 def shown(text: str) -> str:
-    """Return a text in quotes, on one line, its beginning where it is long."""
+    """Return a text in quotes, on one line; of a long text only its beginning."""
     cut = text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
     return json.dumps(cut, ensure_ascii=_CONTROL.search(cut) is not None)
 

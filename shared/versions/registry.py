@@ -30,11 +30,15 @@ class Added(Struct, frozen=True, kw_only=True, tag="added"):
 
 
 class Checked(Struct, frozen=True, kw_only=True, tag="checked"):
-    """A version was examined before its first customer. `failures` is empty if it passed.
+    """A version was examined before its first customer. Records of earlier releases lack the last three attributes.
 
-    `questions_sha256` is the digest of the questions, `whole` whether they are all of the named set
-    (`model.questions`). `outcomes` has, by figure, a digit for each of its questions in their order: 1 is good, 0 bad,
-    - is left out. Records of earlier releases have none of the three; what they passed counts."""
+    Attributes:
+        failures: why it failed; empty if it passed
+        numbers: the shares of good answers and the numbers of questions, by figure
+        questions_sha256: digest of the questions
+        whole: all questions of the configured set (`model.questions`) were asked, not a sample
+        outcomes: by figure, one character per question in the questions' order: 1 is good, 0 is bad, - does not count
+    """
 
     revision: Revision
     author: str

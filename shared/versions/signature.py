@@ -26,7 +26,7 @@ def key_id(key: Ed25519PublicKey) -> str:
 
 
 def signer(signature: bytes, signed: bytes, keys: dict[str, Ed25519PublicKey]) -> str | None:
-    """Return the id of the key whose signature it is; None where it is of none of them."""
+    """Return the id of the key that made the signature; None if it is none of these keys."""
     for name, key in keys.items():
         try:
             key.verify(signature, signed)

@@ -4,7 +4,7 @@
     ├── manifest.json, …     a model folder (shared/model/folder.py)
     ├── version.json         the document: names manifest.json and golden.json by sha256; its digest is the id
     ├── golden.json          golden prompts with their tokens
-    └── version.json.sig     the signature of the document, where there is one
+    └── version.json.sig     the signature of the document, if it is signed
 
 The files are copies that no process may write (mode 0444). `open_version` checks a version before it is
 loaded, and raises `VersionError` if it is not whole, or not what its id says.
@@ -139,8 +139,11 @@ class _Opening:
 
 
 def wrong_base(manifest: Manifest, base_revision: str | None) -> str | None:
-    """Return why a model is not made of the base that its document names; None where it is, or nothing was merged into
-    it and no base is named."""
+    """Return why a model was not made from the base that its document names.
+
+    Returns:
+        None if it was, or if no base is named and nothing was merged into it.
+    """
     if base_revision is None and manifest.adapter is None:
         return None
     base, adapter = manifest.source, manifest.adapter

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from playwright.async_api import Page
 
 OpenChat = Callable[..., Awaitable[Page]]
-"""Opens a page: the scripted gateway's own, unless told."""
+"""Opens a page: by default that of the scripted gateway."""
 
 
 async def ask(page: Page, question: str = "?") -> None:

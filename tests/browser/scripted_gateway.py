@@ -79,7 +79,7 @@ class Script:
     pause_before: int | None = None
     """Waits for `release` before this delta; `len(deltas)` is before the end."""
     drop_before: int | None = None
-    """Cuts the socket before this delta; the answer goes on without it."""
+    """Cuts the socket before this delta; the answer continues without it."""
     lose: int | None = None
     """Never sends this delta on the first socket, though a replay has it."""
 
@@ -136,7 +136,7 @@ class ScriptedGateway:
         self.farewell: SessionClosing | None = None
         """Said once, before a session begins."""
         self.no_room: ErrorDetail | None = None
-        """Told to everybody who comes, before the close."""
+        """Error that each new client receives before the socket is closed."""
         self.rating_refusal: ErrorDetail | None = None
         self.silent: set[ServerConnection] = set()
         """Open lines on which nothing is read or sent."""

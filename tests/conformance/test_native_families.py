@@ -34,7 +34,7 @@ def near(logits: np.ndarray, expected: np.ndarray, within: float) -> None:
 
 
 def every_kernel_is_near(folder: ModelFolder, expected: np.ndarray) -> None:
-    """Compare after each token of the answer; numpy's reading of the packed file is compared too, where nothing else is
+    """Compare after each token of the answer; numpy's reading of the packed file is compared too, if nothing else is
     rounded.
     """
     near(packed_logits(folder, TEXT)[len(PROMPT) - 1 :], expected, 1.0)

@@ -42,7 +42,8 @@ def verifying(case: Case) -> VerifyingEngine:
 
 
 def proposed(answer: Sequence[int], done: int, right: int, length: int) -> tuple[int, ...]:
-    """Return tokens after `answer[:done]`: as many right ones, then wrong ones."""
+    """Return `length` proposed tokens after `answer[:done]`: the first `right` of them are the answer's, the others are
+    wrong."""
     tokens = list(answer[done : done + length])
     return tuple([token if place < right else 3 + (token + 1) % 250 for place, token in enumerate(tokens)])
 

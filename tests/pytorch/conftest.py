@@ -1,6 +1,6 @@
-"""Tests of the engine of torch, which is no part of the tests' environment: `make test-torch` runs them in its own.
+"""Tests of the torch engine. Torch is not in the tests' environment: `make test-torch` runs them in a separate one.
 
-What is not collected here is named in the run's last lines.
+The last lines of the run name the tests that were not collected.
 """
 
 import importlib.util

@@ -1,4 +1,4 @@
-"""Distillation of a tiny random model by transformers and peft: what is learned arrives in the prepared model."""
+"""Distil a tiny random model with transformers and peft; the prepared model has what it learned."""
 
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ def student(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Other weights than the student's and more rows of logits, the same vocabulary."""
+    """Return a teacher with the student's vocabulary, other weights, and more rows of logits."""
     folder = tmp_path_factory.mktemp("teacher") / "other"
     write_llama(folder, msgspec.structs.replace(LONG, num_layers=1, vocab_size=384), seed=8)
     return folder
@@ -88,7 +88,7 @@ def test_the_loss_falls(student: Path, teacher: Path, tmp_path: Path, *, taught:
 
 
 def test_the_adapter_is_merged_as_peft_merges_it(student: Path, tmp_path: Path) -> None:
-    """`model prepare --adapter` makes the weights that `merge_and_unload` makes, not the plain model's."""
+    """`model prepare --adapter` writes the weights that peft's `merge_and_unload` returns."""
     out = tmp_path / "taught"
     distill(options(out, student, targets=targets(tmp_path / "targets.jsonl")), QUIET)
     assert {CONFIG, TENSORS, MANIFEST, LOG} <= {file.name for file in out.iterdir()}

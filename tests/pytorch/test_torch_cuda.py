@@ -1,4 +1,4 @@
-"""What only a GPU can show. Without one nothing here is collected, and the run's last lines name it."""
+"""Tests that need a GPU. Without one they are not collected, and the last lines of the run name them."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ NUM_SLOTS = 6
 
 
 def test_decoding_takes_no_memory_of_the_gpu(tmp_path: Path, tiny_source: Path) -> None:
-    """1,000 steps of every number of rows allocate neither a tensor nor a segment, and each is a graph."""
+    """1,000 steps with every number of rows allocate neither a tensor nor a segment. Each step replays a CUDA graph."""
     folder = prepare_model(tmp_path, "bf16", source=tiny_source, max_length=96)
     engine = on_device(folder, TorchDevice("cuda"), num_slots=NUM_SLOTS, max_length=96)
     assert all(replay is not None for _, replay in engine._steps.values())

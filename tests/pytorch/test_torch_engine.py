@@ -1,4 +1,4 @@
-"""What is torch's own: late streams, recordings, spans, and one line where something fails."""
+"""Behaviour that only the torch engine has: streams, recorded steps, attention spans, and one-line errors."""
 
 import json
 import subprocess
@@ -38,7 +38,7 @@ def late(folder: ModelFolder, **sizes: int) -> tuple[TorchEngine, LateTorchDevic
 
 
 def answered(engine: TorchEngine, prompts: list[list[int]], samplings: list[Sampling], count: int) -> list[list[int]]:
-    """Together, in the first slots."""
+    """Return the answers to the prompts, which are decoded together in the first slots."""
     chunks = [
         PrefillChunk(slot=slot, past=0, token_ids=prompt, sampling=sampling)
         for slot, (prompt, sampling) in enumerate(zip(prompts, samplings, strict=True))
@@ -79,7 +79,7 @@ def test_a_prefix_that_is_still_on_its_way_is_waited_for(folder: ModelFolder) ->
 def test_kv_is_kept_in_the_precisions_own_numbers(
     tmp_path: Path, tiny_source: Path, precision: Any, dtype: str
 ) -> None:
-    """bfloat16 as its bits. Floats may come back in half precision."""
+    """bfloat16 is exported as its bits. Other floats may be imported in half precision."""
     engine = on_the_cpu(prepare_model(tmp_path, precision, source=tiny_source, max_length=96))
     engine.prefill([PrefillChunk(slot=0, past=0, token_ids=[5, 6, 7], sampling=None)])
     values = engine.export_kv(slot=0, start=0, stop=3)
@@ -91,7 +91,7 @@ def test_kv_is_kept_in_the_precisions_own_numbers(
 
 
 def test_padding_touches_no_sequence(folder: ModelFolder) -> None:
-    """Five rows are computed as six: the sixth slot stands full, and stays as it is."""
+    """Five rows are padded to six. The sixth slot holds a full sequence, whose KV must not change."""
     engine, _ = late(folder)
     engine.prefill([PrefillChunk(slot=5, past=0, token_ids=[9] * 96, sampling=None)])
     before = engine.export_kv(slot=5, start=0, stop=96)
@@ -106,7 +106,7 @@ def test_padding_touches_no_sequence(folder: ModelFolder) -> None:
 def test_a_batch_gives_mostly_what_each_row_gets_alone(
     tmp_path: Path, tiny_source: Path, precision: Any, greedy: float, drawn: float
 ) -> None:
-    """Products of other shapes add up in another order, and a draw falls on the other side of an edge."""
+    """They may differ: a product of another shape adds in another order, which can change the drawn token."""
     engine = on_the_cpu(prepare_model(tmp_path, precision, source=tiny_source, max_length=96), num_slots=6)
     random = np.random.default_rng(5)
     same: dict[bool, list[bool]] = {True: [], False: []}
@@ -122,7 +122,8 @@ def test_a_batch_gives_mostly_what_each_row_gets_alone(
 
 
 def test_an_answer_goes_on_from_one_span_to_the_next(tmp_path: Path, tiny_source: Path) -> None:
-    """From 250 to 256 places and beyond them; the whole prompt at once is what it must equal."""
+    """The answer grows past position 256, where the next span begins. A prefill of the whole text gives the same
+    tokens."""
     source = json.loads((tiny_source / "config.json").read_text())
     longer = tmp_path / "longer"
     longer.mkdir()
@@ -212,7 +213,7 @@ def test_nothing_is_unpickled(folder: ModelFolder) -> None:
 
 
 class CpuAsGpu(TorchDevice):
-    """Says what a GPU would of its memory."""
+    """The CPU, which reports 4,000 bytes of free memory like a nearly full GPU."""
 
     def __init__(self, _kind: str) -> None:
         super().__init__("cpu")

@@ -1,4 +1,4 @@
-"""Every family by torch, against transformers itself and against what it gave once; and the real model."""
+"""Every model family by the torch engine, compared with transformers and with its stored logits; and SmolLM2."""
 
 import sys
 from pathlib import Path
@@ -34,7 +34,7 @@ def written(directory: Path, case: dict[str, Any]) -> Path:
 def test_fp32_equals_transformers_itself(
     tmp_path: Path, case: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Every logit before every token of the answer; the largest difference is told."""
+    """Compare every logit before every token of the answer, and print the largest difference."""
     source = written(tmp_path, case)
     model = transformers.AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, attn_implementation="eager")
     prompt, answer = case["prompt_ids"], case["answer_ids"]
@@ -51,7 +51,7 @@ def test_fp32_equals_transformers_itself(
 @each_case
 @pytest.mark.parametrize("precision", DIFFERENCE)
 def test_every_precisions_folder_equals_the_golden_file(tmp_path: Path, case: dict[str, Any], precision: Any) -> None:
-    """fp32 is read out of the CPU's graph, the others out of TensorRT's."""
+    """The fp32 weights are read from the CPU's graph, the others from TensorRT's."""
     folder = prepare_model(tmp_path, precision, source=written(tmp_path, case))
     logits = forced(on_the_cpu(folder), case["prompt_ids"], case["answer_ids"])
     np.testing.assert_allclose(logits[0], case["first_logits"], rtol=0, atol=DIFFERENCE[precision])
@@ -59,7 +59,7 @@ def test_every_precisions_folder_equals_the_golden_file(tmp_path: Path, case: di
 
 
 def test_smollm2_equals_transformers_token_for_token(fp32_model_folder: ModelFolder) -> None:
-    """Six conversations at once, ragged."""
+    """Six conversations of different lengths in one batch."""
     engine = on_the_cpu(fp32_model_folder, num_slots=6, max_length=256)
     for cases in (SMOLLM2[:6], SMOLLM2[6:]):
         answers = answer_greedily(engine, [case["prompt_ids"] for case in cases], len(cases[0]["answer_ids"]))

@@ -1,4 +1,4 @@
-"""Models whose MLP is of 8 bits, by torch: the same probabilities as numpy's."""
+"""The torch engine gives models with an 8-bit MLP the probabilities that numpy computes."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def engine_of(checkpoint: Checkpoint, rounded: dict[str, RoundedLinear], folder:
 
 
 def log_probabilities(engine: TorchEngine) -> np.ndarray:
-    """Of each token of `TEXT` but the first, given those before it."""
+    """Return the log probability of each token of `TEXT` after the first, given the tokens before it."""
     found = []
     for length in range(1, len(TEXT)):
         engine.prefill([PrefillChunk(slot=0, past=0, token_ids=TEXT[:length], sampling=GREEDY)])
@@ -44,7 +44,8 @@ def log_probabilities(engine: TorchEngine) -> np.ndarray:
 @pytest.mark.parametrize("grid", GRIDS.values(), ids=GRIDS)
 @pytest.mark.parametrize("name", ["llama, linear scaling, every bias", "qwen3, tied"])
 def test_a_model_of_8_bits_gives_numpys_probabilities(tmp_path: Path, name: str, grid: Grid) -> None:
-    """Whole, with a place's weights alone of 8 bits, and with one left in fp16, whose neighbour is then so as well."""
+    """Two models: one with an 8-bit MLP throughout; one where a matrix has only its weights in 8 bits, and another
+    stays fp16, and with it the matrix that reads the same input."""
     checkpoint = checkpoint_of(tmp_path / "source", name)
     for rounded in (
         rounded_of(checkpoint, grid),

@@ -1,4 +1,4 @@
-"""Engines of torch for tests, and the logits that one has computed."""
+"""Build torch engines for tests, and read the logits that they compute."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -25,14 +25,18 @@ def on_device(folder: ModelFolder, device: TorchDevice, **options: Any) -> Torch
 
 
 def logits_of(engine: TorchEngine, row: int = 0) -> np.ndarray:
-    """Of the last step."""
+    """Return the logits that the last step computed for a row."""
     vocab_size = engine._decoder.architecture.vocab_size
     logits = engine._device.tensor(engine._reader._logits, (engine.info.num_slots, vocab_size), torch.float32)
     return logits[row].cpu().numpy().copy()
 
 
 def forced(engine: TorchEngine, prompt: Sequence[int], answer: Sequence[int]) -> np.ndarray:
-    """Logits before each token of the answer, given the prompt and the answer so far: `[answer, vocabulary]`."""
+    """Return the logits before each token of the answer, given the prompt and the answer so far.
+
+    Returns:
+        Shape `[len(answer), vocabulary]`.
+    """
     engine.prefill([PrefillChunk(slot=0, past=0, token_ids=prompt, sampling=GREEDY)])
     logits = [logits_of(engine)]
     for done, token in enumerate(answer[:-1]):
@@ -42,15 +46,15 @@ def forced(engine: TorchEngine, prompt: Sequence[int], answer: Sequence[int]) ->
 
 
 class LateTorchStream(LateStream):
-    """Puts off work until someone waits for it (tests/support/models/onnx_device.py): recorded, and run in the order of
-    a GPU."""
+    """Delays work until the caller waits for the stream, then runs it in the order in which a GPU would
+    (tests/support/models/onnx_device.py)."""
 
     def run(self, execution: TorchExecution) -> None:
         self._waiting.append(execution.enqueue)
 
 
 class LateTorchDevice(TorchDevice):
-    """The CPU, with streams that are late and record: so an engine that reads too early gives other tokens."""
+    """The CPU with delayed streams and recorded steps, so that an engine that reads too early returns wrong tokens."""
 
     def __init__(self) -> None:
         super().__init__("cpu")

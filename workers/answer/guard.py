@@ -218,7 +218,7 @@ class FactGuard:
         self._held = ""
 
     def _decided(self, text: str) -> str:
-        """Without a number at the end that might have gone on, or got a unit."""
+        """Return a text that was cut off, without a number at its end that may be incomplete or lack its unit."""
         numbers = [fact for fact in facts_in(text, opens=self._opens) if fact.figures]
         if not numbers or len(text) - numbers[-1].stop > _UNDECIDED_CHARS:
             return text

@@ -88,7 +88,7 @@ class FaqFiles:
 
 log = get_logger()
 
-_BEHIND_LOOKS: Final = 30  # so many times a gateway of the centre may have read fewer erasures than another
+_BEHIND_LOOKS: Final = 30  # for this many looks a gateway of the centre may have read fewer erasures than another
 
 
 @dataclass(slots=True, kw_only=True)

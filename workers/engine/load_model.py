@@ -38,7 +38,7 @@ def load_model(settings: Settings, *, verify: bool = True, beside: LoadedModel |
     Args:
         settings: the process's settings.
         verify: False if the files have just been hashed.
-        beside: a model that serves at the same time. Its tokenizer is shared if the file is the same, since parsing one
+        beside: the model that already serves. Its tokenizer is shared if the file is the same, since parsing one
             blocks for 0.2 s.
 
     Raises:

@@ -100,7 +100,7 @@ class CpuDialect:
 
     def attention(self, layer: int, packed: str, norms: tuple[Float32Array, Float32Array] | None) -> str:
         prefix = f"layers.{layer}.self_attn"
-        # The kernel takes query, key and value side by side where nothing is done to them before.
+        # The kernel takes query, key and value side by side if they are used unchanged.
         heads = [packed, "", ""] if norms is None else self._normed_heads(prefix, packed, norms)
         self.graph.contrib_node(
             "GroupQueryAttention",

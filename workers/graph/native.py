@@ -187,7 +187,7 @@ def _halves(values: NDArray[Any]) -> NDArray[np.float16]:
 
 
 def _padded_rows(values: NDArray[Any], rows: int, filler: int, columns: int | None = None) -> NDArray[Any]:
-    """Return `values` with so many rows (and columns) instead of fewer."""
+    """Return `values` padded to this number of rows (and columns)."""
     shape = (rows, *values.shape[1:]) if columns is None else (rows, columns, *values.shape[2:])
     if shape == values.shape:
         return values

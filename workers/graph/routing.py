@@ -37,7 +37,7 @@ def chosen_experts(scores: Float32Array, experts: Experts) -> tuple[NDArray[np.i
 def add_scores(graph: GraphBuilder, name: str, matrix: Float32Array, value: str) -> str:
     """Return `value` `[…, hidden]` times a matrix `[out, hidden]`, in float32: `[…, out]`.
 
-    Every row is a product of its own, so its sums have the same order alone and among others.
+    Every row is a separate product, so its sums have the same order alone and among others.
     """
     graph.weight(f"{name}.weight", matrix)
     last = graph.constant("last_axis", np.array([-1], np.int64))

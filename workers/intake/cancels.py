@@ -35,7 +35,7 @@ async def read_cancels(
         reader: reader of `chat.cancels`.
         partitions: this worker's request partitions; during a rebalance None, and the earlier ones are kept.
         answered: partitions of requests still being answered here, including lost ones.
-        cancel: cancels an answer; returns False if there is none here.
+        cancel: cancels an answer; returns False if it is not here.
         cancelled: stores cancels whose request has not arrived yet.
         adopt: handles an adoption.
     """

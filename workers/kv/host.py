@@ -60,7 +60,7 @@ class HostCache(Generic[V]):
         return name in self._entries
 
     def get(self, name: bytes, now_unix_ms: float) -> V | None:
-        """Return the value and mark it as the most recently used; None if there is none."""
+        """Return the value and mark it as the most recently used; None if it is not stored."""
         entry = self._entries.get(name)
         if entry is None:
             return None

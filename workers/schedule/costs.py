@@ -157,7 +157,7 @@ class CostModel:
         )
 
     def law(self, *, prompt_tokens: float, output_tokens: float) -> StepLaw:
-        """Return the laws at the present pace, beside the mean lengths of requests."""
+        """Return the laws at the present pace, with the mean lengths of requests."""
         decode, by_row, by_context = (self._decode_pace.factor * each for each in self._decode.coefficients)
         prefill, by_token, by_past, by_pair = (self._prefill_pace.factor * each for each in self._prefill.coefficients)
         return StepLaw(

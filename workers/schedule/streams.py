@@ -44,8 +44,8 @@ class Paces:
     """Learns the duration of a prompt and of a token from when an upstream's text arrives. Times are monotonic seconds.
 
     The forecast plans as for an engine that computes one prompt after another between decode steps
-    (`goodput/forecast.py`). So a prompt takes the time since it was sent or since another's first text, whichever is
-    later; first texts that come together share that time. A piece takes the elapsed time less that of the prompts in
+    (`goodput/forecast.py`). So a prompt takes the time since it was sent or since another's first text, the later of
+    both; first texts that come together share that time. A piece takes the elapsed time less that of the prompts in
     between.
     """
 

@@ -45,7 +45,7 @@ class Situation:
 
     Attributes:
         target: the version that should serve.
-        beside: other versions that should be loaded.
+        beside: other versions that should also be loaded.
         serving: the version that serves.
         loaded: the loaded versions.
         idle: loaded versions that neither serve nor have open requests, with the time since which they do not serve.

@@ -252,8 +252,8 @@ class Switcher:
             self._wake.set()
 
     async def _opened(self, revision: Revision) -> Candidate | None:
-        """Return the version; None if it is to be tried again: `model.dir` has another by now, or one that is
-        not wanted any more still has the memory. Raises `Refused`."""
+        """Return the version; None if it is to be tried again: `model.dir` has another one in the meantime, or
+        one that is not wanted any more still has the memory. Raises `Refused`."""
         try:
             candidate = await asyncio.to_thread(self.means.open, None if revision == self._folder else revision)
         except ReplylineError as error:

@@ -35,7 +35,7 @@ class Example:
 
 
 def examples_of(corpus: Corpus, embed: Embed) -> Iterator[Example]:
-    """Return the examples of a corpus. Without a hit for a question there is none."""
+    """Return the examples of a corpus. A question without a hit gives no example."""
     asking = _ExampleMaker(corpus.name, FaqIndex(corpus.entries, embed), embed)
     for question in corpus.questions:
         if question.kind not in _NOT_ASKED:

@@ -34,7 +34,7 @@ def decide_by(entries: Sequence[FaqEntry], policy: AnswerPolicy, embed: Embed | 
 
 
 def claimed_of(decision: Decision) -> str | None:
-    """Return the id of the entry that is claimed to answer; None where nothing is claimed."""
+    """Return the id of the entry that is claimed to answer; None if no entry is."""
     return decision.entries[0].id if isinstance(decision, Ground | DirectAnswer) and decision.entries else None
 
 

@@ -49,7 +49,7 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """`why` says in words what is wrong, nothing where it is right; `invented` are figures that nothing bears out."""
+    """`why` says what is wrong; empty if the answer is right. `invented` are figures without a source."""
 
     right: bool
     why: tuple[str, ...] = ()
@@ -126,8 +126,8 @@ def _claims(answer: str, spelling: str) -> bool:
 
 
 def retrieved(question: Question, found: Sequence[str], k: int) -> bool:
-    """Return whether the best `k` entries found, by their ids, are what the question needs: of a `double` all its
-    entries, where there is room for them."""
+    """Return whether the best `k` entries found, by their ids, are what the question needs: for a `double` all its
+    entries if `k` allows that, otherwise one of its entries."""
     best = found[:k]
     if question.kind == "double" and k >= len(question.entries):
         return all(entry in best for entry in question.entries)

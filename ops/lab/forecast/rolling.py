@@ -1,5 +1,5 @@
-"""Compare forecasts with the values that came: each bin is forecast from those before it alone, and the last six of
-fourteen parts are judged. Pure."""
+"""Compare forecasts with the recorded values. Each bin is forecast only from the bins before it, and only the last six
+fourteenths of the series are judged. Pure."""
 
 from collections.abc import Callable, Sequence
 from math import nan
@@ -44,8 +44,11 @@ class ForecastRow(Struct, frozen=True, kw_only=True):
 def rows_of(
     series: Series, forecast: Forecast, horizons_min: Sequence[float], quantile: float, clock: Callable[[], float]
 ) -> list[ForecastRow]:
-    """Forecast each bin of the series. Raises `SettingsError` if a horizon is no whole number of its bins, or it is too
-    short."""
+    """Forecast each bin of the series.
+
+    Raises:
+        SettingsError: a horizon is not a multiple of the series' bin, or the series is too short
+    """
     steps = [_steps(series, horizon) for horizon in horizons_min]
     values = np.array([nan if value is None else value for value in series.values])
     begun = clock()

@@ -66,8 +66,8 @@ KINDS: Final = tuple(
 class Rollouts(Struct, frozen=True, kw_only=True):
     """How the rollouts of one kind ended; `held` are those that the trace's end found undecided. `more` is how many
     more of the canary's questions than of the control's were not answered in time by their lane, as a share of all at
-    the last step, with the bounds of its 95 % interval over the seeds; `most` is that of the bucket where it is most.
-    `wrong` are the promotions of a canary that loses more than the margin, by the whole interval."""
+    the last step, with the bounds of its 95 % interval over the seeds; `most` is that of the bucket with the largest
+    share. `wrong` are the promotions of a canary that loses more than the margin, by the whole interval."""
 
     name: str
     rollouts: int

@@ -94,7 +94,7 @@ class Comparison(Experiment, frozen=True, kw_only=True):
         self, trace: Trace, costs_of: Mapping[Lane, Sequence[EngineCosts]], state: State | None = None
     ) -> LadderSimulator:
         """Return the simulator of one trace with a worker for each of a lane's costs. With a `state` that names their
-        rule each worker has a machine of its own."""
+        rule each worker runs on a separate machine."""
         limits, admissions = Gate.of(self.settings).limits, LaneAdmissions(AdmissionPolicy(enabled=self.admission))
         workers = []
         for lane, number, costs in [(of, *each) for of, all_of in costs_of.items() for each in enumerate(all_of)]:

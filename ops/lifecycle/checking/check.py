@@ -22,8 +22,13 @@ _QUICK_QUESTIONS: Final = 24
 
 
 class Scope(Struct, frozen=True, kw_only=True):
-    """The questions of a check: `quick` takes a sample; `questions` None are those of the setting, and `faq` None is
-    as for `replyline eval`."""
+    """The questions of a check.
+
+    Attributes:
+        quick: ask a sample only
+        questions: the questions' file; None for that of the setting `model.questions`
+        faq: the FAQ's file; None for the default of `replyline eval`
+    """
 
     quick: bool = False
     questions: Path | None = None
@@ -36,7 +41,7 @@ class Scope(Struct, frozen=True, kw_only=True):
 
 
 async def check(settings: Settings, registry: Registry, version: Version, scope: Scope, *, author: str) -> Checked:
-    """Return what was found. Of a version whose files or golden prompts fail nothing is asked.
+    """Return what was found. A version whose files or golden prompts fail is asked no questions.
 
     Raises `SettingsError` if this machine's engine cannot be asked, `ServiceError` if no separate system can be
     started.
@@ -54,8 +59,8 @@ async def check(settings: Settings, registry: Registry, version: Version, scope:
 
 
 def verdict_of(checked: Checked, judged: Sequence[Judged], registry: Registry, least_right: float) -> Checked:
-    """Return a check with the answers judged: by the floor, and against the champion's check if that asked the same
-    questions. Pure. A check of the whole set fails if the champion was not checked by it."""
+    """Return a check with its answers judged against the floor, and against the champion's check if that asked the same
+    questions. A check of the whole set fails if the champion was not checked with the whole set. Pure."""
     from ops.lifecycle.checking.figures import LEAST_QUESTIONS, below_floor, outcomes_of, shares_of, worse
 
     outcomes = outcomes_of(judged)
@@ -107,7 +112,7 @@ async def _judged(settings: Settings, stored: StoredVersion, scope: Scope) -> Se
 def _of_version(settings: Settings, stored: StoredVersion) -> Settings:
     """Return the settings of a worker that serves the version alone."""
     prompt = stored.version.system_prompt or settings.worker.system_prompt
-    # In no store: the fake engine answers by its folder's name there, which golden prompts were written without.
+    # Outside the store: in it the fake engine's answers depend on the folder's name, and the golden prompts' do not.
     alone = {"dir": stored.path, "versions_dir": stored.path}
     return settings.model_copy(
         update={

@@ -29,7 +29,7 @@ def check_version(
     author: Author = None,
 ) -> None:
     """Examine a version on this machine: files, signature, base, golden prompts, evaluation and guard questions.
-    Status 1 where it fails."""
+    Exit status 1 if it fails."""
     scope = Scope(quick=quick, questions=questions, faq=faq)
     raise typer.Exit(asyncio.run(_check(settings_of("versions"), name, scope, author)))
 

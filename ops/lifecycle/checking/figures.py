@@ -5,9 +5,9 @@ Each share comes with the number of questions behind it, as `en_right` with `en_
 same questions, so the comparison is paired: only questions that one of them alone answered well count (McNemar's test).
 A drop is a failure if it is more than five points and its probability by chance is at most 1 in 20, by the mid-p value.
 The exact p-value would accept a loss of 4 of 20 questions (Fagerland, Lydersen and Laake, "The McNemar test for binary
-matched-pairs data", 2013). A drop of more than 15 points, and of at least four questions, is a failure whatever its
-probability: else a class of 20 could lose five questions and win one. The fewest lost questions that are no chance are
-4, which are five points of 80: a smaller figure hides a larger loss. Therefore all questions are compared together too.
+matched-pairs data", 2013). A drop of more than 15 points, and of at least four questions, always fails: otherwise a
+class of 20 could lose five questions and win one. Fewer than 4 lost questions can be chance, and 4 are five points of
+80, so a figure with fewer questions can hide a loss of five points. Therefore all questions are compared together too.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ _LEAST_DROP: Final = 0.05
 _CHANCE: Final = 0.05
 _MOST_DROP: Final = 0.15
 _LEAST_LOST: Final = 4
-# Of so many each loss of more than five points is at least four questions, which are not lost by chance.
+# With 60 questions a loss of more than five points is at least four questions, which is not chance.
 LEAST_QUESTIONS: Final = 60
 _GOOD: Final = "1"
 _LEFT_OUT: Final = "-"
@@ -32,15 +32,15 @@ _RIGHT: Final[Mapping[str, Callable[[Question], bool]]] = {
     "unanswerable_right": lambda question: not question.answerable and question.kind != "small_talk",
     "small_talk_right": lambda question: question.kind == "small_talk",
 }
-# Of answers that the model wrote, those whose figures nothing bears out: less is better.
+# Shares of the model's answers that contain a figure without a source: lower is better.
 _INVENTED: Final = "invented_by_model"
 _FLOORED: Final = ("en_right", "zh_right")
 _ALL: Final = "right"
 
 
 def outcomes_of(judged: Sequence[Judged]) -> dict[str, str]:
-    """Return for each figure one character per question, in the questions' order: 1 is good, 0 is bad, and - is an
-    answer that does not count because the model did not write it. Figures without a question are left out."""
+    """Return for each figure one character per question, in the questions' order: 1 is good, 0 is bad, - does not count
+    because the model did not write the answer. Figures without a question are left out."""
     outcomes = {
         name: "".join(str(int(one.verdict.right)) for one in judged if of(one.question)) for name, of in _RIGHT.items()
     }
@@ -73,8 +73,8 @@ def below_floor(outcomes: Mapping[str, str], least_right: float) -> list[str]:
 
 
 def worse(ours: Mapping[str, str], champions: Mapping[str, str]) -> list[str]:
-    """Return in which figures a version is worse than the champion, which was asked the same questions, a line each: of
-    all questions together, if no figure alone says so."""
+    """Return a line for each figure in which a version is worse than the champion, which was asked the same questions.
+    If no figure is worse, all questions together are compared."""
     shares, theirs = shares_of(ours), shares_of(champions)
     found = [
         f"{name} is {shares[name]:.3f}, the champion's {theirs[name]:.3f}"

@@ -1,7 +1,7 @@
 """Choose which bad answers to show to the person who corrects them. Pure.
 
-Ratings are few and biased, and one source may send many: a question counts by its distinct sources, and of one source
-only so many questions are shown. No number of ratings changes an answer: a person does.
+Ratings are few and biased, and one source may send many: a question counts by its distinct sources, and only a limited
+number of questions of one source is shown. No number of ratings changes an answer: a person does.
 """
 
 from collections import defaultdict

@@ -206,7 +206,7 @@ async def _people(settings: Settings, tenant: str | None, session: str | None, *
 
 
 def _faq(settings: Settings) -> Path | None:
-    """Return the FAQ's folder; None where it is no folder that could hold corrections."""
+    """Return the FAQ's folder; None if it is not a folder, which corrections need."""
     folder = settings.faq.path
     return folder if folder is not None and folder.is_dir() else None
 

@@ -55,7 +55,7 @@ async def broken_promises(kafka: KafkaSettings) -> list[str]:
 
 def export(faq: Path, out: Path) -> None:
     """Write the corrections into a folder, and first the folder into the FAQ's list of exports. Raises `SettingsError`
-    where there is no correction to train on."""
+    without corrections to train on."""
     with locked(faq):
         halves = split(read_lessons(faq))
         if not halves[0]:
@@ -109,7 +109,7 @@ def _exports(faq: Path) -> list[Path]:
 
 def _trim(out: Path, kept: Sequence[Lesson]) -> str:
     """Remove from an export what is no longer among the corrections; return a line where that was so, or cannot be.
-    `people.txt` stays: a version that is trained by now came from all of them."""
+    `people.txt` stays: a version may already have been trained on all of them."""
     entries, num_gone = {lesson.entry for lesson in kept}, 0
     for file in (out / name for name in _HALVES):
         if not file.exists():

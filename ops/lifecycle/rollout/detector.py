@@ -107,5 +107,5 @@ class Detector:
 
 
 def _reserve(restarts: int) -> float:
-    """Return the share of the stake that is left after so many restarts."""
+    """Return the share of the stake that is left after `restarts`."""
     return (1 - _FIRST_STAKE) / math.sqrt(restarts + 1)

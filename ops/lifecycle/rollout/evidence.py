@@ -275,7 +275,8 @@ class Evidence:
         return sum(count for counts in found for epoch, count in counts.items() if epoch >= since_epoch)
 
     def asked(self, side: Side, since_epoch: int) -> int:
-        """Return how many questions count that were asked under an epoch or later, whoever answered them."""
+        """Return how many counted questions were asked under an epoch or later, including those that the FAQ
+        answered."""
         return self._classes.asked(side, since_epoch)
 
     def control_bad(self, now_unix_ms: float) -> float | None:

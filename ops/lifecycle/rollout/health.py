@@ -59,7 +59,7 @@ class Watch:
             await asyncio.sleep(_LOOK_S)
 
     async def _lag(self) -> str | None:
-        """Count what waits in the topics of each lane that has workers; return why it is not known."""
+        """Count the waiting records of each lane that has workers; return why they could not be counted."""
         group, topics = self.kafka.workers_group, self.kafka.topics
         try:
             for lane, workers in self.around.lanes.items():

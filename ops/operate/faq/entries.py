@@ -22,14 +22,14 @@ _OWN_ID: Final = re.compile(r"[a-z0-9-]+-[0-9a-f]{16}")
 
 
 class Entries:
-    """What pages give. Call `add` for each page, then `finish` once."""
+    """Collects the entries of pages. Call `add` for each page, then `finish` once."""
 
     def __init__(self, others: Mapping[str, Iterable[FaqEntry]], before: Sequence[FaqEntry] = ()) -> None:
         """Start without entries.
 
         Args:
-            others: The entries of the FAQ's other files, by file name, which keep their questions.
-            before: The entries that were read earlier: what was added to them stays.
+            others: The entries of the FAQ's other files, by file name. A question of theirs is not added again.
+            before: The entries that were read earlier. Wordings and languages that people added to them are kept.
         """
         self.left_out: list[LeftOut] = []
         self._taken = {
@@ -73,8 +73,10 @@ class Entries:
             self._leave_out(section, f"is on {self._kept[asked][0].page} too, whose text is kept")
 
     def finish(self) -> list[FaqEntry]:
-        """Return the entries, with what was added to earlier ones: other wordings, another language. What no page has
-        any more is left out, by name unless its question was named or nothing is kept."""
+        """Return the entries, with the wordings and languages that people added to the earlier ones.
+
+        Entries that are in no page any more are left out. They are listed in `left_out`, unless their question is
+        listed there already or no entry is kept."""
         asked = {*self._kept, *self._taken}
         found = {(entry.id, entry.language): entry for _, entry in self._kept.values()}
         for old in self._before:

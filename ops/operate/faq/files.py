@@ -55,8 +55,14 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page: the file's name below the folder that was named, its title, its language if it names one, its blocks.
-    `is_site`: the title is a browser's, and may have the site's name.
+    """A page.
+
+    Attributes:
+        name: the file's path below the folder that was given
+        title: its title
+        language: the language that it names; empty if it names none
+        blocks: its text
+        is_site: the title is that of a browser's tab, which may include the site's name
     """
 
     name: str
@@ -68,7 +74,8 @@ class Page:
 
 @dataclass(slots=True)
 class Pages:
-    """What files gave: the pages, what was left out, and the kinds of files that are none, each with their number."""
+    """The result of reading files: the pages, the sections that were left out, and how many files of other kinds there
+    were, by their ending."""
 
     pages: list[Page] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)

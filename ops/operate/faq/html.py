@@ -94,7 +94,7 @@ def read_html(html: str) -> Html:
 
 
 def _questions(blocks: list[Block]) -> set[str]:
-    """Return the questions and headings that a page shows: what it shows counts, not its schema.org data."""
+    """Return the questions and headings that a page shows. They take precedence over its schema.org data."""
     return {_bare(each.question if isinstance(each, Asked) else each.text) for each in blocks}
 
 
@@ -108,8 +108,11 @@ def text_of(html: str) -> str:
 
 
 def _is_around(node: LexborNode) -> bool:
-    """Return whether one of `_NO_CONTENT` is none: a form around the page, or a header with the page's title, has it; a
-    class that names cookies is a banner's only if it says so, or the node's role does."""
+    """Return whether a node that matches `_NO_CONTENT` really has none, and can be removed.
+
+    A form around the page has content, and so has a header with the page's title. A node whose class or id names
+    cookies has content unless these, or its role, say that it is a banner.
+    """
     tag = str(node.tag)
     if tag == "header":
         return node.css_first("h1") is None or (node.parent is not None and node.parent.tag == "body")
@@ -122,7 +125,7 @@ def _is_around(node: LexborNode) -> bool:
 
 
 def _outermost(nodes: list[LexborNode]) -> list[LexborNode]:
-    """Return the nodes that none of the others holds: what is removed takes its own with it."""
+    """Return the nodes that are not inside another of the nodes, since removing a node removes the nodes inside it."""
     ids = {node.mem_id for node in nodes}
     return [node for node in nodes if not any(above.mem_id in ids for above in _above(node))]
 
@@ -145,7 +148,7 @@ def _joined(blocks: tuple[Block, ...] | list[Block]) -> str:
 
 @dataclass(slots=True)
 class _Reader:
-    """Walks the tree; `_inline` collects the text that stands directly in a container."""
+    """Walks the tree; `_inline` collects the text that is directly in a container."""
 
     root: LexborNode
     blocks: list[Block] = field(default_factory=list)
@@ -231,7 +234,7 @@ class _Reader:
                     self._add_text(f"{term}: {description}")
 
     def _panel_of(self, button: LexborNode) -> LexborNode | None:
-        """Return what an accordion's button opens, if that is one answer."""
+        """Return the panel that an accordion's button opens, if the panel is one answer."""
         named = (
             button.attributes.get(name) or "" for name in ("aria-controls", "data-bs-target", "data-target", "href")
         )
@@ -280,7 +283,7 @@ def _button_in(node: LexborNode) -> LexborNode | None:
 
 
 def _is_structured(node: LexborNode) -> bool:
-    """Return whether a node has headings, questions or panels of others within, so that its text is no one answer."""
+    """Return whether a node contains headings, questions or other panels, so that its text is more than one answer."""
     found = node.css("h1, h2, h3, h4, h5, h6, details, dl, [aria-controls], [aria-expanded]")
     return any(each.mem_id != node.mem_id for each in found)
 
@@ -313,12 +316,12 @@ def _line(text: str) -> str:
 
 
 def _named(text: str) -> str:
-    """Return a heading or question without the ornament behind it."""
+    """Return a heading or question without the ornament at its end."""
     return _ORNAMENT.sub("", _line(text)) or _line(text)
 
 
 def _raw(node: LexborNode, before: list[str]) -> str:
-    """Return a node's text; a line end in place of `<br>`, and the address of a link to elsewhere behind its text."""
+    """Return a node's text; a line end in place of `<br>`, and after the text of a link to another page its address."""
     if node.tag == "-text":
         return re.sub(r"\s+", " ", node.text_content or "")
     if node.tag == "br":
@@ -344,7 +347,7 @@ def _spaced(node: LexborNode, text: str) -> str:
 
 
 def _raised(text: str, before: str) -> str:
-    """Return raised digits as they are meant: cents behind a price, else the mark of a footnote, which is left out."""
+    """Return raised digits as text: the cents after a price; otherwise they mark a footnote and are left out."""
     if not text.isdecimal() or not before[-1:].isdecimal():
         return "" if text.isdecimal() else text
     is_cents = len(text) == len("99") and re.search(r"(?:^|[^\d.,])\d+$", before) is not None

@@ -23,8 +23,8 @@ _SCRIPT_SHARE: Final = 0.2
 
 
 def is_foreign(text: str, declared: str = "") -> bool:
-    """Return whether a text is neither English nor Chinese. `declared` is the language that its page names, which
-    decides where the text has hardly a function word."""
+    """Return whether a text is neither English nor Chinese. `declared` is the language that its page names; it decides
+    if the text has too few function words."""
     letters = sum(map(str.isalpha, text))
     if len(_OTHER_SCRIPT.findall(text)) > _SCRIPT_SHARE * letters:
         return True

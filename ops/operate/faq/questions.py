@@ -17,7 +17,8 @@ _SENTENCE_END: Final = re.compile(r"[.!?。！？]\s")
 
 
 def with_asked(blocks: list[Block]) -> Iterator[Block]:
-    """Yield the blocks, a question that has a line to itself with the text up to the next question or heading."""
+    """Yield the blocks. A question on a line by itself becomes a block with the text up to the next question or heading
+    as its answer."""
     question, answer = "", list[str]()
 
     def asked() -> Iterator[Block]:
@@ -49,7 +50,8 @@ def with_asked(blocks: list[Block]) -> Iterator[Block]:
 
 
 def _asked_in(line: str) -> tuple[str, str]:
-    """Return the question that a line is, and the answer if it has that too: "Q: Is it free? A: Yes."; else ""."""
+    """Return the question on a line, and the answer if the line has both ("Q: Is it free? A: Yes."); what is missing is
+    empty."""
     line = _BULLET.sub("", line)
     if (both := _ASKS_AND_ANSWERS.match(line)) is not None:
         return both[1].strip(), both[2].strip()

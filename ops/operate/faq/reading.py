@@ -17,8 +17,11 @@ from shared.nouns import counted
 
 
 def read_as_faq(paths: list[Path], out: Path | None) -> None:
-    """Write the entries of files and folders to `out`, whole or not at all; without `out` only print what they are.
-    Raises SettingsError for a path that is missing, if there is no entry, or if `out` has entries of no page."""
+    """Read files and folders as FAQ entries, and write them to `out` atomically; without `out` only print them.
+
+    Raises:
+        SettingsError: a path is missing, no entry was found, or `out` has entries that were not read from pages
+    """
     if out is not None and out.suffix != ".json":
         raise SettingsError(f"--out {out}: name a file that ends in .json")
     out = None if out is None else out.resolve()
@@ -49,7 +52,11 @@ def read_as_faq(paths: list[Path], out: Path | None) -> None:
 
 
 def _before(out: Path | None) -> list[FaqEntry]:
-    """Return the entries that `out` has. Raises SettingsError if one is of no page: it would be lost."""
+    """Return the entries of the file `out`.
+
+    Raises:
+        SettingsError: an entry was not read from a page; writing `out` again would lose it
+    """
     if out is None or not out.exists():
         return []
     entries = read_entries(out)
@@ -61,8 +68,13 @@ def _before(out: Path | None) -> list[FaqEntry]:
 
 
 def _others(out: Path | None) -> dict[str, list[FaqEntry]]:
-    """Return the entries of the other FAQ files in the folder of `out`, by file name: the folder is the FAQ, or may
-    become it. Other JSON in it counts only if it is the FAQ."""
+    """Return the entries of the other FAQ files in the folder of `out`, by file name.
+
+    They count because the whole folder is the FAQ, or may become it.
+
+    Raises:
+        SettingsError: the folder is the configured FAQ, and one of its JSON files is not an FAQ file
+    """
     faq = settings_of("faq").faq.path
     is_faq = faq is not None and out is not None and faq.resolve() == out.parent
     if out is None or (faq is not None and not is_faq):

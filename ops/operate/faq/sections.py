@@ -29,7 +29,7 @@ _BETWEEN_NAMES: Final = re.compile(r" [|·•–—:-]{1,2} ")
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A question with its answer, of the page `page`; `topic` is the page's title, `path` the question with the
+    """A question with its answer, from the page `page`. `topic` is the page's title, `path` the question with the
     headings above it."""
 
     page: str
@@ -41,8 +41,11 @@ class Section:
 
 
 def read_once(pages: Sequence[Page]) -> tuple[list[Page], list[str]]:
-    """Return the pages with each paragraph that more than half of them have on the first one alone, and those
-    paragraphs."""
+    """Remove repeated paragraphs: one that is on more than half of the pages is kept on the first page only.
+
+    Returns:
+        The pages, and the paragraphs that were repeated.
+    """
     if len(pages) < _FEWEST_PAGES:
         return list(pages), []
     seen = Counter(text for page in pages for text in {each.text for each in page.blocks if isinstance(each, Text)})
@@ -61,8 +64,8 @@ def read_once(pages: Sequence[Page]) -> tuple[list[Page], list[str]]:
 
 
 def with_own_titles(pages: Sequence[Page]) -> list[Page]:
-    """Return the pages without the site's name in their titles: the part that two thirds of them share, or, of one
-    page, the last."""
+    """Return the pages without the site's name in their titles: the part that two thirds of the titles share, or the
+    last part if there is one page."""
     sites = [page for page in pages if page.is_site]
     shared = Counter(part for page in sites for part in set(_BETWEEN_NAMES.split(page.title)))
     named = []
@@ -75,7 +78,7 @@ def with_own_titles(pages: Sequence[Page]) -> list[Page]:
 
 
 def sections_of(page: Page) -> list[Section]:
-    """Return the page's sections in order; each has another question, with the headings above where two are alike."""
+    """Return the page's sections in order. Questions that are equal get the headings above them, so that all differ."""
     sections = list(_sections_of(page))
     times = Counter(section.question for section in sections)
     return [replace(each, question=each.path) if times[each.question] > 1 else each for each in sections]
@@ -109,7 +112,7 @@ def _sections_of(page: Page) -> Iterator[Section]:
 
 
 def is_short(section: Section) -> bool:
-    """Return whether a section says too little to answer anything: its heading is no question."""
+    """Return whether a section is too short to be an answer, and its heading is not a question."""
     said = sum(1 if char.isascii() else _WIDE for char in section.answer)
     return not _is_question(section.question) and said < _LEAST_CHARS
 
@@ -127,8 +130,8 @@ def _path(topic: str, path: Sequence[Heading]) -> str:
 
 
 def _cut(question: str, paragraphs: Iterable[str], most: int) -> Iterator[tuple[str, str]]:
-    """Yield a section's parts, of at most `most` characters where its lines are not longer. A later part has the
-    beginning of its text in its question."""
+    """Yield a section's parts, of at most `most` characters each unless a line is longer. The question of a later part
+    includes the beginning of its text."""
     parts: list[list[str]] = [[]]
     length = 0
     for paragraph in (piece for each in paragraphs for piece in _pieces(each, most)):
@@ -144,8 +147,8 @@ def _cut(question: str, paragraphs: Iterable[str], most: int) -> Iterator[tuple[
 
 
 def _pieces(paragraph: str, most: int) -> list[str]:
-    """Return a paragraph; of one that is too long its lines (a list's items, a table's rows), of a long line its
-    sentences."""
+    """Return the pieces of a paragraph: the paragraph if it is short, else its lines (a list's items, a table's rows),
+    and the sentences of a long line."""
     if len(paragraph) <= most:
         return [paragraph]
     return [

@@ -9,7 +9,8 @@ _MOST_SPAN: Final = 100
 
 
 def rows_of(table: LexborNode, text_of: Callable[[LexborNode], str]) -> Iterator[str]:
-    """Yield the caption, and the rows with their columns' names, which the rows at the top of `<th>` alone give."""
+    """Yield the caption, and each row with its columns' names. The names are in the first rows, if these have only
+    `<th>`."""
     if (caption := table.css_first("caption")) is not None and (text := text_of(caption)):
         yield text
     rows = [row for row in _grid(table, text_of) if row]
@@ -30,7 +31,8 @@ def rows_of(table: LexborNode, text_of: Callable[[LexborNode], str]) -> Iterator
 
 
 def _grid(table: LexborNode, text_of: Callable[[LexborNode], str]) -> Iterator[dict[int, tuple[str, bool]]]:
-    """Yield each row's cells by column: text, whether it is a `<th>`. A cell of several rows or columns is in each."""
+    """Yield each row's cells by column: text, whether it is a `<th>`. A cell that spans rows or columns is repeated in
+    each."""
     below: dict[int, tuple[int, tuple[str, bool]]] = {}
     for node in table.css("tr"):
         row = {place: cell for place, (_, cell) in below.items()}

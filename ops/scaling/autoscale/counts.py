@@ -51,7 +51,7 @@ class Counts:
 
 def asked_work(counters: Sequence[Counts]) -> float:
     """Return the work a second that is asked: the mean of the last minute, or the mean of the last ten seconds if it is
-    more, also less what chance makes of so few requests."""
+    more, also minus what may be chance with this few requests."""
     minute = sum(each.rates(MINUTE_MS).work_ms for each in counters) / 1_000
     lately = [each.rates(_BURST_MS) for each in counters]
     requests = sum(each.requests for each in lately) * _BURST_MS / 1_000

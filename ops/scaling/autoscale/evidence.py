@@ -67,7 +67,7 @@ class Evidence:
     """Since when the workers' reports are read; None before."""
     _gateways: dict[tuple[str, int], _Gateway] = field(default_factory=dict)  # by id and the start of its counts
     _workers: dict[str, tuple[WorkerReport, float]] = field(default_factory=dict)
-    _others: dict[str, float] = field(default_factory=dict)  # workers of other pools that share the demand: last heard
+    _others: dict[str, float] = field(default_factory=dict)  # workers of other pools that share the demand: last report
     _awaited: deque[float] = field(default_factory=deque)
 
     # --- what is reported

@@ -26,7 +26,7 @@ _HALVINGS: Final = 30
 _FULL_HOLD: Final = 0.125  # a shrink by a larger share of the pool saves more and is held for less
 _LEAST_HOLD: Final = 1 / 3
 _LONGEST_MS: Final = 60_000.0
-_HYSTERESIS: Final = 0.08  # of what a worker carries: the survivors of a shrink carry so much more than they are asked
+_HYSTERESIS: Final = 0.08  # of a worker's capacity: the workers left after a shrink keep this much spare
 
 
 class Sizing(Struct, frozen=True, kw_only=True):

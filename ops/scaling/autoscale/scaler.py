@@ -12,7 +12,7 @@ class Seen:
     Attributes:
         asked: the recently requested work that is this pool's to answer, before admission; None if no gateway has
             reported or `silent_pool` is set, which is not zero.
-        silent_pool: a cheaper pool whose autoscaler does not report what it leaves to this one; empty if there is none.
+        silent_pool: a cheaper pool whose autoscaler does not report what it leaves to this one; else empty.
         served: the part of the lane's work that its found workers are given; None if it is `asked`.
         expected: the work that the forecast's upper quantile predicts for when a worker started now would serve; None
             without a forecast.
@@ -57,4 +57,4 @@ class Scaler(Protocol):
     """How often it looks."""
 
     def decide(self, seen: Seen) -> Wanted:
-        """Return the wanted size; the one before where nothing can be said."""
+        """Return the wanted size; the one before if the evidence allows no decision."""

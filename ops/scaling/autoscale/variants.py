@@ -10,7 +10,7 @@ from typing import Final
 from shared.wire.scaling import ScalingRecord
 
 _SILENT_MS: Final = 180_000.0  # an autoscaler writes a record each minute
-_SHORT_MS: Final = 300_000.0  # pods that are not found for so long are not coming: no such machine is free
+_SHORT_MS: Final = 300_000.0  # a pod missing for this long will not start: no such machine is free
 
 
 @dataclass(slots=True)
@@ -26,7 +26,7 @@ class Variants:
     named: tuple[str, ...]
     _newest: dict[str, tuple[ScalingRecord, float]] = field(default_factory=dict)  # and when it was received
     _short_since_ms: dict[str, float] = field(default_factory=dict)
-    _orders: dict[tuple[str, ...], float] = field(default_factory=dict)  # orders that others were told: last received
+    _orders: dict[tuple[str, ...], float] = field(default_factory=dict)  # others' orders: last received
 
     def hear(self, record: ScalingRecord, now_ms: float) -> None:
         """Take in a record of any pool."""
@@ -41,8 +41,8 @@ class Variants:
             self._short_since_ms.pop(record.pool, None)
 
     def order(self, now_ms: float) -> tuple[str, ...]:
-        """Return the order that the pools go by: if they were told different ones, the longest, and of those the first
-        by name. So at most one pool is the cheapest."""
+        """Return the order of the pools: if they are configured with different ones, the longest, and among those the
+        first by name. So at most one pool is the cheapest."""
         current = [order for order, received_ms in self._orders.items() if now_ms - received_ms <= _SILENT_MS]
         return min((self.named, *current), key=lambda order: (-len(order), order))
 

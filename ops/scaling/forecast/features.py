@@ -51,7 +51,7 @@ class Past:
         return True
 
     def targets(self, steps: int) -> Vector:
-        """Return the logarithm of each row's growth until `steps` bins later; NaN where that is not known."""
+        """Return the logarithm of each row's growth until `steps` bins later; NaN if unknown."""
         later = np.full(len(self.values), np.nan)
         later[: len(later) - steps] = np.array(self.values)[steps:]
         last, floor = np.array(self.bases).T

@@ -35,7 +35,7 @@ class Size(Struct, frozen=True, kw_only=True):
 
 
 Sized = Callable[[float], tuple[Plan, int]]
-"""Return the plan for so many questions a second, and the customers who are connected then."""
+"""Return the plan for a number of questions a second, and how many customers are then connected."""
 
 
 def curve(sized: Sized, per_s_of_one: float, counts: tuple[int, ...]) -> list[Size]:

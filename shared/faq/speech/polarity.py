@@ -1,8 +1,8 @@
 """Find whether a text opens with "Yes" or "No", and whether an FAQ entry bears that out for a question. Pure.
 
 An entry's "Yes" answers the entry's own question. To another question it may be false: "Yes, the legs of the table are
-sold singly" does not say that the table has a certificate. So an opening "Yes" or "No" is shown only where every word
-of the customer's question stands in the entry's wordings, and both deny or neither does.
+sold singly" does not say that the table has a certificate. So an opening "Yes" or "No" is shown only if every word of
+the customer's question occurs in one of the entry's wordings, and both are negated or neither is.
 """
 
 import re

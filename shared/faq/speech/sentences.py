@@ -9,7 +9,7 @@ import re
 from typing import Final, NamedTuple
 
 MAX_CHARS: Final = 240
-"""A sentence without an end is cut at a clause before so many characters."""
+"""A sentence without an end is cut at a clause before it exceeds this length."""
 LOOKAHEAD_CHARS: Final = 40
 """So much more is read before it is cut."""
 

@@ -64,7 +64,7 @@ class WaysOn:
 
 
 def claimed(hit: FaqHit) -> FaqEntry:
-    """Return the entry as an answer: without its opening "Yes" or "No" where that is not one to this question."""
+    """Return the entry as an answer: without its opening "Yes" or "No" if that does not answer this question."""
     if hit.bears_opening:
         return hit.entry
     return msgspec.structs.replace(hit.entry, answer=without_opening(hit.entry.answer))

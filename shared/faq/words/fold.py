@@ -17,7 +17,7 @@ from shared.faq.words.mail import own_words
 from shared.faq.words.markup import without_markup
 
 MAX_CHARS: Final = 8_000
-"""More than the most tokens of a question are in most languages. Reading so many takes a few milliseconds."""
+"""More characters than the longest allowed question has in most languages. Reading them takes a few milliseconds."""
 
 
 class Plain(str):

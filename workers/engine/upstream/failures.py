@@ -38,7 +38,7 @@ _DEFAULTS: Final[dict[str, Any]] = {"temperature": 0.0, "top_p": 1.0, "stop": No
 def refused_field(said: bytes, asked: bytes = b"", *, among: Collection[str] = tuple(_NAMED)) -> str:
     """Return the field that a rejection concerns.
 
-    It is the error's own `param` or `loc`, else the first field that its message names; `PLAIN` if there is none. A
+    It is the error's own `param` or `loc`, else the first field that its message names; `PLAIN` without one. A
     server may repeat the request, so the customer's text and our own request do not count.
 
     Args:

@@ -62,7 +62,7 @@ class Shares:
 
     @property
     def served_share(self) -> float:
-        """Return the served share of the offered work that no longer waits, 0 to 1; 1 if there is none."""
+        """Return the served share of the offered work that no longer waits, 0 to 1; 1 without such work."""
         groups = self._groups.values()
         settled_ms = sum([books.offered_ms - books.kept_ms for books in groups])
         served_ms = sum([books.served_ms for books in groups])

@@ -29,8 +29,8 @@ class Reserve:
     """Slots reserved for the bucket `long`, which may use others too.
 
     Without a reserve many short requests fill every slot, and a long one, whose latest start is early, finds none.
-    Other requests plan and start as if there were fewer slots, by the number of reserved ones that no long request
-    holds.
+    Other requests are planned and started on fewer slots: the reserved slots without a long request are not
+    counted.
     """
 
     kept: int = 0
@@ -100,7 +100,7 @@ class QueuePlan:
 
 @dataclass(slots=True)
 class _GivenUp:
-    """The requests given up so far; they bring the others forward by `ahead_ms`."""
+    """The requests given up so far. Without them the other requests start `ahead_ms` sooner."""
 
     books: Books
     now_unix_ms: float

@@ -48,8 +48,13 @@ class Rows:
         return self._rows(most_ms, _LEAST_THROUGHPUT * self._num_slots / self._forecast.step_ms(self._num_slots))
 
     def shown(self) -> tuple[int, float]:
-        """Return the number of rows that shows the most first texts in time, and the quantile of held-back tokens
-        for it."""
+        """Return how many rows should run so that the most first texts are shown in time.
+
+        A first text is shown only after some held-back tokens, fewer in some answers than in others.
+
+        Returns:
+            The number of rows, and the share of the answers whose first text they can show in time.
+        """
         classes = [bucket for bucket in self._shown_ms if self._shares[bucket] > _RARE]
         best, most = (self._num_slots, HELD[-1]), 0.0
         for quantile in HELD if classes else ():

@@ -1,4 +1,4 @@
-"""Access follows from the settings that are made, never from an omission; a secret is never shown."""
+"""A gateway without authentication settings refuses to start, and no secret is ever shown."""
 
 from pathlib import Path
 

@@ -1,4 +1,5 @@
-"""An edge's folder is of one edge and one tenant: its journal is sent as the turns of the token's tenant."""
+"""Only one edge of one tenant may use a state folder: the edge sends the folder's journal as turns of its token's
+tenant."""
 
 from pathlib import Path
 

@@ -183,7 +183,8 @@ WORDS = {1_000: b"ab", 1_001: "你好".encode(), 1_002: "你".encode()[:2], 1_00
 
 
 def spelt(text: str, output_ids: Sequence[int]) -> list[int]:
-    """The tokens of an answer in the next prompt, where the model has words that `encode` does not use."""
+    """Return the tokens that an earlier answer has in the next prompt. `WORDS` are tokens that the model can decode,
+    but that `encode` never returns."""
     template = ChatTemplate(
         start_id=START,
         end_id=END,

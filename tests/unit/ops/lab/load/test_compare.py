@@ -21,7 +21,7 @@ MACHINE = {"cpu": "c", "cores": 2, "engine": "fake", "broker": "embedded"}
 
 
 def latencies(seed: int, count: int = 600, slower: float = 1.0) -> list[float]:
-    """Log-normal, and each leans on the one before it, as in a queue."""
+    """Return log-normal latencies in ms. Each depends on the one before it, as in a queue."""
     random = np.random.default_rng(seed)
     noise = random.normal(0, 0.25, count)
     level = np.zeros(count)

@@ -1,4 +1,4 @@
-"""What a worker is believed to carry is corrected by what was answered in time, and only by that."""
+"""The estimate of how much load a worker can carry is corrected only by the share of answers in time."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def test_a_correction_is_bounded_and_a_rise_is_slow() -> None:
 
 @pytest.mark.parametrize("judged", [5, 60, 2_000])
 def test_chance_changes_little(judged: int) -> None:
-    """A day of a worker that is as believed, its answers late by chance."""
+    """For a day the estimate is right, and answers are late only by chance."""
     random, trust = np.random.default_rng(judged), Trust(curve, GOAL)
     for minute in range(24 * 60):
         trust.note(3.2, 4, judged, int(random.binomial(judged, curve(0.8))), minute * MINUTE)

@@ -1,4 +1,4 @@
-"""The native kernels stay within their memory and give each row its solo bits, in any shape."""
+"""The native kernels stay within their memory, and compute each row bit for bit as if it ran alone, in any shape."""
 
 import signal
 import subprocess
@@ -79,8 +79,10 @@ set_up = st.builds(
 @several
 @given(case=set_up, plan=actions)
 def test_a_row_has_its_solo_bits_and_no_page_is_overrun(library: Library, case: Setting, plan: list[Action]) -> None:
-    """Rows and chunks of any slots in any split, next to stale tokens, after moves and KV imports, on any number of
-    threads: bit for bit what one thread computes token by token. No padded column wins.
+    """A row's logits have the same bits as if one thread computed its slot alone, token by token.
+
+    That holds for any mix of rows and chunks, with stale tokens in other slots, after moves and KV imports, on any
+    number of threads. A padded column of the vocabulary is never the most likely token.
     """
     weights = Weights.random(case.architecture, case.form, case.seed, low=case.low, at_end=case.at_end)
     with (
