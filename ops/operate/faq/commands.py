@@ -16,12 +16,9 @@ from shared.versions.faq_bundle import Bundle, sign_faq
 from shared.versions.signature import key_id, read_private_key
 
 
-def _pages(context: typer.Context, parameter: typer.CallbackParam, value: list[Path]) -> list[Path]:
-    """Check that the paths can be read; name the remedy for a web address."""
-    for path in value:
-        if str(path).startswith(("http:/", "https:/")):
-            raise SettingsError(f"PAGES {path}: is an address; save the pages (`wget --mirror`), and name their folder")
-    PATH_TO_READ(context, parameter, value)
+def _pages(context: typer.Context, parameter: typer.CallbackParam, value: list[str]) -> list[str]:
+    """Check that the paths can be read."""
+    PATH_TO_READ(context, parameter, [each for each in value if not each.lower().startswith(("http://", "https://"))])
     return value
 
 
@@ -31,20 +28,23 @@ faq_app = typer.Typer(help="Read a shop's pages as an FAQ; sign the FAQ for edge
 @faq_app.command("read")
 def read(
     pages: Annotated[
-        list[Path],
+        list[str],
         typer.Argument(
-            metavar="PAGES...", callback=_pages, help="Markdown, HTML, CSV and JSON files, or folders with them"
+            metavar="PAGES...",
+            callback=_pages,
+            help="Markdown, HTML, CSV and JSON files, folders with them, and addresses of a site's pages or sitemap",
         ),
     ],
     out: Annotated[
         Path | None,
         typer.Option(metavar="FILE", callback=FILE_TO_WRITE, help="the FAQ file to write (without: only print)"),
     ] = None,
+    most_pages: Annotated[int, typer.Option(min=1, max=100_000, help="pages to fetch of a site at most")] = 500,
 ) -> None:
     """Read a shop's pages as FAQ entries: each section and each question with its answer is one."""
     from ops.operate.faq.reading import read_as_faq
 
-    read_as_faq(pages, out)
+    read_as_faq(pages, out, most_pages)
 
 
 @faq_app.command("sign")

@@ -5,8 +5,9 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -86,22 +87,26 @@ class Pages:
         for name, path in _files_of(paths):
             if but is not None and path.resolve() == but.resolve():
                 continue
-            try:
-                if not self._read_file(name, path):
-                    self.ignored[path.suffix.lower() or "no suffix"] += 1
-            except UnreadableError as error:
-                self.left_out.append(LeftOut(name, "", str(error)))
-            except RecursionError:
-                self.left_out.append(LeftOut(name, "", "is nested too deeply"))
+            kind = path.suffix.partition("?")[0].lower()
+            if not self.add(name, kind, partial(_text_of, path)):
+                self.ignored[path.suffix.lower() or "no suffix"] += 1
 
-    def _read_file(self, name: str, path: Path) -> bool:
-        """Read a file; return whether it is of a kind that has pages."""
-        kind = path.suffix.partition("?")[0].lower()
+    def add(self, name: str, kind: str, text: Callable[[], str]) -> bool:
+        """Read the text of a file with the suffix `kind`; return whether that kind has pages."""
+        try:
+            return self._add(name, kind, text)
+        except UnreadableError as error:
+            self.left_out.append(LeftOut(name, "", str(error)))
+        except RecursionError:
+            self.left_out.append(LeftOut(name, "", "is nested too deeply"))
+        return True
+
+    def _add(self, name: str, kind: str, text_of_file: Callable[[], str]) -> bool:
         if kind in _DOCUMENTS:
             raise UnreadableError(f"{kind} is not read; save it as HTML, Markdown or CSV")
         if kind not in (*_MARKDOWN, *_HTML, *_TABLES, _JSON):
             return False
-        text = _text_of(path)
+        text = text_of_file()
         if kind == _JSON:
             self._read_articles(name, text)
         elif kind in _TABLES:

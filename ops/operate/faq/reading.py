@@ -4,30 +4,43 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from ops.command_line import settings_of
 from ops.operate.faq.entries import Entries, encode, not_read
 from ops.operate.faq.files import LeftOut, Pages
 from ops.operate.faq.sections import read_once, sections_of, with_own_titles
+from ops.operate.faq.site import Site, is_address
 from shared.errors import SettingsError
 from shared.faq.entries import FaqEntry, read_entries
 from shared.faq.texts import shown
 from shared.nouns import counted
 
 
-def read_as_faq(paths: list[Path], out: Path | None) -> None:
-    """Read files and folders as FAQ entries, and write them to `out` atomically; without `out` only print them.
+def read_as_faq(named: Sequence[str], out: Path | None, most_pages: int) -> None:
+    """Read files, folders and sites as FAQ entries, and write them to `out` atomically; without `out` only print them.
+
+    Args:
+        named: paths, and addresses of sites
+        out: the FAQ file to write
+        most_pages: the highest number of pages to fetch from one site
 
     Raises:
-        SettingsError: a path is missing, no entry was found, or `out` has entries that were not read from pages
+        SettingsError: a path or an address cannot be read, no entry was found, or `out` has entries that were not read
+            from pages
     """
     if out is not None and out.suffix != ".json":
         raise SettingsError(f"--out {out}: name a file that ends in .json")
     out = None if out is None else out.resolve()
     before = _before(out)
     found = Pages()
-    found.read(paths, but=out)
+    found.read([Path(each) for each in named if not is_address(each)], but=out)
+    for address in filter(is_address, named):
+        site = Site(address, most_pages)
+        for fetched in site.fetch():
+            found.add(fetched.url, fetched.kind, partial(str, fetched.text))
+        found.left_out += site.left_out
     own, repeated = read_once(with_own_titles(found.pages))
     entries = Entries(_others(out), before)
     for page in own:
@@ -38,8 +51,7 @@ def read_as_faq(paths: list[Path], out: Path | None) -> None:
     kept = entries.finish()
     _print(kept, [*found.left_out, *entries.left_out], len(found.pages), repeated, found.ignored)
     if not kept:
-        named = ", ".join(map(str, paths))
-        raise SettingsError(f"{named}: no entry; name pages with headings, or with questions and answers")
+        raise SettingsError(f"{', '.join(named)}: no entry; name pages with headings, or with questions and answers")
     if out is None:
         sys.stdout.write("nothing was written: name a file by --out\n")
         return

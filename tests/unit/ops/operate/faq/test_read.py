@@ -152,7 +152,7 @@ def test_a_question_of_another_file_of_the_faq_keeps_its_answer(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["https://shop.example/help"], "is an address; save the pages (`wget --mirror`), and name their folder"),
+        (["ftp://shop.example/help"], "ftp:/shop.example/help: does not exist; name an existing file or folder"),
         (["nosuch"], "nosuch: does not exist; name an existing file or folder"),
         ([".", "--out", "faq.txt"], "--out faq.txt: name a file that ends in .json"),
         (["."], "no entry; name pages with headings, or with questions and answers"),

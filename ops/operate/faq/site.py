@@ -1,0 +1,262 @@
+"""Fetch a shop's pages from its site: those that a sitemap lists, or those below an address that link to each other.
+
+The site's robots.txt is obeyed, and other hosts are not visited. Four pages are fetched at a time.
+"""
+
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+from urllib.parse import urldefrag, urljoin, urlsplit
+from urllib.robotparser import RobotFileParser
+from xml.etree import ElementTree as ET
+
+import httpx2
+from selectolax.lexbor import LexborHTMLParser
+
+from ops.operate.faq.files import LeftOut
+from shared.errors import SettingsError
+from shared.nouns import counted
+
+_AGENT: Final = "Replyline"
+_AT_ONCE: Final = 4
+_TIMEOUT_S: Final = 20.0
+_MOST_BYTES: Final = 16 * 1024 * 1024
+_MOST_SITEMAPS: Final = 100
+_MOST_REDIRECTS: Final = 5
+_OK, _SERVER_ERROR = 200, 500
+_FORBIDDEN: Final = (401, 403)
+_KINDS: Final = {
+    "text/html": ".html",
+    "application/xhtml+xml": ".html",
+    "text/markdown": ".md",
+    "text/plain": ".md",
+    "text/csv": ".csv",
+    "application/json": ".json",
+    "application/xml": ".xml",
+    "text/xml": ".xml",
+    "application/gzip": ".xml",
+    "application/x-gzip": ".xml",
+}
+_CHARSET: Final = re.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?([\w-]+)""", re.IGNORECASE)
+_SNIFFED_BYTES: Final = 2_048
+
+
+def is_address(named: str) -> bool:
+    """Return whether a command's argument is a site's address, not a path."""
+    return named.lower().startswith(("http://", "https://"))
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A page of a site: its address, its kind as a file's suffix, and its text."""
+
+    url: str
+    kind: str
+    text: str
+
+
+_FetchAll = Callable[[Iterable[str]], Iterator[Fetched | None]]
+
+
+class Site:
+    """The site of an address, that of a page or of a sitemap.
+
+    Attributes:
+        left_out: the pages that could not be fetched, each with the reason.
+    """
+
+    def __init__(self, start: str, most: int) -> None:
+        """Name the address and the highest number of pages to fetch."""
+        self.left_out: list[LeftOut] = []
+        self._start, self._most = start, most
+        self._seen: set[str] = set()
+        self._robots = RobotFileParser()
+
+    def fetch(self) -> Iterator[Fetched]:
+        """Yield the pages. Raises `SettingsError` if the address itself cannot be fetched."""
+        headers = {
+            "user-agent": f"{_AGENT} (faq read)",
+            "accept": "text/html, text/markdown, application/json, */*;q=0.5",
+        }
+        with httpx2.Client(headers=headers, timeout=_TIMEOUT_S) as client, ThreadPoolExecutor(_AT_ONCE) as pool:
+            fetch_all = partial(pool.map, partial(self._page, client))
+            first = self._first(client)
+            self._seen.add(first.url)
+            if first.kind == ".xml":
+                yield from self._pages(fetch_all, self._listed(client, first), first.url, within="")
+            else:
+                yield first
+                yield from self._pages(fetch_all, _links(first), first.url, within=urljoin(first.url, "."))
+
+    def _first(self, client: httpx2.Client) -> Fetched:
+        try:
+            first = _fetch(client, self._start, anywhere=True)
+            self._robots.parse(_robots(client, first.url))
+        except _NoPageError as error:
+            raise SettingsError(f"PAGES {self._start}: {error}") from None
+        if not self._robots.can_fetch(_AGENT, first.url):
+            remedy = f"allow {_AGENT} there, or save the pages in a folder"
+            raise SettingsError(f"PAGES {self._start}: robots.txt forbids it; {remedy}")
+        return first
+
+    def _pages(self, fetch_all: _FetchAll, found: list[str], start: str, *, within: str) -> Iterator[Fetched]:
+        """Yield the pages `found`, and those below the address `within` that they link to; no others if it is empty."""
+        left = self._most - bool(within)
+        while new := [url for url in _of_host(found, start) if self._is_new(url, within)]:
+            if len(new) > left:
+                why = f"{counted(len(new) - left, 'page')} or more are not read; raise --most-pages"
+                self.left_out.append(LeftOut(self._start, "", why))
+            left -= len(new := new[: max(0, left)])
+            found = []
+            for page in fetch_all(new):
+                if page is not None and page.kind != ".xml":
+                    yield page
+                    found += _links(page) if within else []
+
+    def _is_new(self, url: str, within: str) -> bool:
+        if url in self._seen or not url.startswith(within) or not self._robots.can_fetch(_AGENT, url):
+            return False
+        self._seen.add(url)
+        return True
+
+    def _page(self, client: httpx2.Client, url: str) -> Fetched | None:
+        try:
+            page = _fetch(client, url)
+        except _NoPageError as error:
+            self.left_out.append(LeftOut(url, "", str(error)))
+            return None
+        if page.url != url and page.url in self._seen:  # it redirects to a page that is read
+            return None
+        self._seen.add(page.url)
+        return page
+
+    def _listed(self, client: httpx2.Client, first: Fetched) -> list[str]:
+        """Return the pages of a sitemap, and of those that it lists. Raises `SettingsError` if it is none."""
+        pages, sitemaps = _of_sitemap(first)
+        if pages is None:
+            raise SettingsError(f"PAGES {self._start}: is XML, but no sitemap; name a page or a sitemap")
+        for url in _of_host(sitemaps, first.url)[:_MOST_SITEMAPS]:
+            if (page := self._page(client, url)) is not None:
+                pages += _of_sitemap(page)[0] or []
+        return pages
+
+
+class _NoPageError(Exception):
+    """An address that gives no page; the text is the reason and the remedy."""
+
+
+def _fetch(client: httpx2.Client, url: str, *, anywhere: bool = False) -> Fetched:
+    """Fetch an address and what it redirects to, on another host only if `anywhere`."""
+    host = urlsplit(url).netloc
+    for _ in range(_MOST_REDIRECTS):
+        try:
+            with client.stream("GET", url) as response:
+                if response.has_redirect_location:
+                    url = urldefrag(urljoin(url, response.headers["location"])).url
+                    if not anywhere and urlsplit(url).netloc != host:
+                        raise _NoPageError(f"leads to {urlsplit(url).netloc}")
+                    continue
+                if response.status_code != _OK:
+                    raise _NoPageError(f"has status {response.status_code}")
+                return Fetched(url, kind := _kind(response), _text(url, kind, response))
+        except httpx2.TimeoutException:
+            raise _NoPageError(f"does not answer within {_TIMEOUT_S:.0f} s") from None
+        except (httpx2.HTTPError, httpx2.InvalidURL, UnicodeError) as error:
+            raise _NoPageError(f"cannot be fetched: {str(error) or type(error).__name__}") from None
+    raise _NoPageError(f"redirects more than {_MOST_REDIRECTS} times")
+
+
+def _kind(response: httpx2.Response) -> str:
+    named = response.headers.get("content-type", "text/html").partition(";")[0].strip().lower()
+    if named not in _KINDS:
+        raise _NoPageError(f"is {named or 'of no type'}, which is not read; save it as HTML, Markdown or CSV")
+    return _KINDS[named]
+
+
+def _text(url: str, kind: str, response: httpx2.Response) -> str:
+    data = bytearray()
+    for part in response.iter_bytes():
+        data += part
+        if len(data) > _MOST_BYTES:
+            raise _NoPageError(f"has more than {_MOST_BYTES // 1024 // 1024} MiB; split it")
+    if kind == ".xml" and data.startswith(b"\x1f\x8b"):
+        return _unpacked(bytes(data)).decode("utf-8", "replace")
+    meta = _CHARSET.search(data[:_SNIFFED_BYTES])
+    charset = response.charset_encoding or (meta[1].decode() if meta else "utf-8")
+    try:
+        return data.decode("utf-8-sig" if charset.lower() in {"utf-8", "utf8"} else charset)
+    except LookupError:
+        raise _NoPageError(f"is in {charset}, which is unknown; save it as UTF-8") from None
+    except UnicodeDecodeError as error:
+        raise _NoPageError(f"is not {charset}, as it says, at byte {error.start} of {url}") from None
+
+
+def _unpacked(data: bytes) -> bytes:
+    unpacking = zlib.decompressobj(wbits=31)
+    try:
+        found = unpacking.decompress(data, _MOST_BYTES)
+    except zlib.error:
+        raise _NoPageError("is no gzip file") from None
+    if unpacking.unconsumed_tail:
+        raise _NoPageError(f"has more than {_MOST_BYTES // 1024 // 1024} MiB; split it")
+    return found
+
+
+def _robots(client: httpx2.Client, url: str) -> list[str]:
+    """Return the lines of a host's robots.txt; none if it has none. Raises `_NoPageError` if it cannot be read: it may
+    forbid everything."""
+    address = urljoin(url, "/robots.txt")
+    try:
+        response = client.get(address, follow_redirects=True)
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+        raise _NoPageError(f"{address} cannot be fetched: {error}") from None
+    if response.status_code >= _SERVER_ERROR:
+        raise _NoPageError(f"{address} has status {response.status_code}, so nothing may be read; try later")
+    if response.status_code in _FORBIDDEN:
+        return ["User-agent: *", "Disallow: /"]
+    return response.text.splitlines() if response.status_code == _OK else []
+
+
+def _links(page: Fetched) -> list[str]:
+    if page.kind != ".html":
+        return []
+    tree = LexborHTMLParser(page.text)
+    base = tree.css_first("base[href]")
+    start = page.url if base is None else urljoin(page.url, base.attributes["href"] or "")
+    found = []
+    for link in tree.css("a[href]"):
+        try:
+            found.append(urljoin(start, (link.attributes["href"] or "").strip()))
+        except ValueError:  # a malformed address
+            continue
+    return found
+
+
+def _of_sitemap(page: Fetched) -> tuple[list[str] | None, list[str]]:
+    """Return the pages and the sitemaps that a sitemap lists; None if it is no sitemap."""
+    try:
+        root = ET.fromstring(page.text.strip())  # noqa: S314 - expat itself refuses entities that grow
+    except (ET.ParseError, ValueError):
+        return None, []
+    kind = root.tag.rpartition("}")[2]
+    named = [(each.text or "").strip() for each in root.iter(f"{root.tag.removesuffix(kind)}loc")]
+    if kind == "urlset":
+        return named, []
+    return ([], named) if kind == "sitemapindex" else (None, [])
+
+
+def _of_host(urls: Iterable[str], start: str) -> list[str]:
+    """Return the addresses on the host of `start`, without fragments."""
+    host, found = urlsplit(start).netloc, []
+    for url in urls:
+        try:
+            parts = urlsplit(url)
+        except ValueError:
+            continue
+        if parts.scheme in {"http", "https"} and parts.netloc == host:
+            found.append(urldefrag(url).url)
+    return found

@@ -1,0 +1,221 @@
+"""`replyline faq read ADDRESS`: the pages of a site, by their links or by a sitemap."""
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import httpx2
+import pytest
+
+from ops.operate.faq import site
+from shared.faq.entries import read_entries
+from tests.unit.ops.operate.faq.test_read import read as read_pages
+
+START: Final = "https://shop.example/help/"
+ENGLISH: Final = "We deliver to all countries of the EU, and the parcel is with you in three days."
+Answer = str | bytes | tuple[int, dict[str, str], str | bytes]
+
+
+def page(title: str, *links: str, text: str = "") -> str:
+    named = " ".join(f'<a href="{link}">see</a>' for link in links)
+    return (
+        f"<title>{title} | Shop</title><h1>{title}</h1><p>{text or f'About {title}. {ENGLISH}'}</p><nav>{named}</nav>"
+    )
+
+
+def sitemap(*urls: str, kind: str = "url") -> Answer:
+    root = {"url": "urlset", "sitemap": "sitemapindex"}[kind]
+    listed = "".join(f"<{kind}><loc> {url} </loc><lastmod>2026-11-01</lastmod></{kind}>" for url in urls)
+    xml = f'<?xml version="1.0"?><{root} xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">{listed}</{root}>'
+    return 200, {"content-type": "application/xml"}, xml
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, Answer]], list[str]]:
+    """Serve these answers by their addresses; return the addresses that were asked for."""
+
+    def start(answers: dict[str, Answer]) -> list[str]:
+        asked: list[str] = []
+
+        def answer(request: httpx2.Request) -> httpx2.Response:
+            url = str(request.url)
+            asked.append(url)
+            found = answers.get(url, (404, {}, "gone"))
+            if isinstance(found, Exception):
+                raise found
+            status, headers, body = found if isinstance(found, tuple) else (200, {}, found)
+            body = body.encode() if isinstance(body, str) else body
+            return httpx2.Response(status, headers={"content-type": "text/html", **headers}, content=body)
+
+        client = httpx2.Client
+
+        def connect(**options: Any) -> httpx2.Client:
+            return client(transport=httpx2.MockTransport(answer), **options)
+
+        monkeypatch.setattr(site.httpx2, "Client", connect)
+        return asked
+
+    return start
+
+
+Read = Callable[..., tuple[int, list[str]]]
+
+
+@pytest.fixture
+def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Read:
+    """Read pages; return the command's status, and the questions that it has written."""
+
+    def start(*words: str) -> tuple[int, list[str]]:
+        out = tmp_path / "pages.json"
+        status = read_pages(monkeypatch, *words, "--out", str(out))
+        return status, [entry.question for entry in read_entries(out)] if out.exists() else []
+
+    return start
+
+
+def test_pages_below_the_address_are_read_by_their_links(
+    read: Read, serve: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = serve(
+        {
+            START: page(
+                "Help", "shipping#top", "/help/returns?x=1", "https://other.example/a", "/cart", "mailto:a@b.c"
+            ),
+            f"{START}shipping": page("Shipping", "deep/customs", ".", "javascript:void(0)", "http://[bad"),
+            f"{START}returns?x=1": page("Returns", "shipping"),
+            f"{START}deep/customs": page("Customs", "/help/", "gone", "old"),
+            f"{START}deep/old": (301, {"location": "/help/shipping"}, ""),
+        }
+    )
+    assert read(START) == (0, ["Help", "Shipping", "Returns", "Customs"])
+    names = ("", "shipping", "returns?x=1", "deep/customs", "deep/gone", "deep/old")
+    assert set(asked) == {"https://shop.example/robots.txt", *(f"{START}{name}" for name in names)}
+    assert f"left out: {START}deep/gone: has status 404\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_sitemaps_pages_are_read_and_their_links_not_followed(read: Read, serve: Any, packed: bool) -> None:
+    pages = sitemap(f"{START}shipping", f"{START}returns", "https://other.example/a")
+    if packed:
+        pages = 200, {"content-type": "application/gzip"}, gzip.compress(str(pages[2]).encode())
+    serve(
+        {
+            "https://shop.example/sitemap.xml": sitemap("https://shop.example/pages.xml.gz", kind="sitemap"),
+            "https://shop.example/pages.xml.gz": pages,
+            f"{START}shipping": page("Shipping", "customs"),
+            f"{START}returns": page("Returns"),
+            f"{START}customs": page("Customs"),
+        }
+    )
+    assert read("https://shop.example/sitemap.xml") == (0, ["Shipping", "Returns"])
+
+
+def test_what_robots_txt_forbids_is_not_asked_for(read: Read, serve: Any) -> None:
+    asked = serve(
+        {
+            "https://shop.example/robots.txt": "User-agent: *\nDisallow: /help/private\n",
+            START: page("Help", "private/a", "shipping"),
+            f"{START}shipping": page("Shipping"),
+            f"{START}private/a": page("Private"),
+        }
+    )
+    assert read(START) == (0, ["Help", "Shipping"])
+    assert f"{START}private/a" not in asked
+
+
+def test_an_endless_calendar_is_read_up_to_the_limit(
+    read: Read, serve: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    days = {f"{START}{day}": page(f"Day number {day}", str(day + 1)) for day in range(100)}
+    asked = serve({START: page("Help", "0"), **days})
+    status, questions = read(START, "--most-pages", "5")
+    assert (status, len(questions), len(asked)) == (0, 5, 6)
+    assert f"left out: {START}: 1 page or more are not read; raise --most-pages\n" in capsys.readouterr().err
+
+
+def test_a_site_and_a_folder_are_read_together(read: Read, tmp_path: Path, serve: Any) -> None:
+    serve({START: page("Help")})
+    (tmp_path / "hours.md").write_text("# Opening hours\n\nMonday to Friday, from nine to six o'clock.\n")
+    assert read(str(tmp_path / "hours.md"), START) == (0, ["Opening hours", "Help"])
+
+
+@pytest.mark.parametrize(
+    ("headers", "body"),
+    [
+        (
+            {"content-type": "text/html; charset=gbk"},
+            page("Shipping", text="包裹三天送到，我们送到欧盟所有国家。").encode("gbk"),
+        ),
+        ({}, b'<meta charset="gbk">' + page("Shipping", text="包裹三天送到，我们送到欧盟所有国家。").encode("gbk")),
+        ({"content-type": "text/markdown"}, "# Shipping\n\n包裹三天送到，我们送到欧盟所有国家。\n".encode()),
+        (
+            {"content-type": "application/json"},
+            json.dumps({"title": "Shipping", "body": "包裹三天送到，我们送到欧盟所有国家。"}),
+        ),
+    ],
+)
+def test_a_page_is_read_in_its_own_characters(
+    read: Read, tmp_path: Path, serve: Any, headers: dict[str, str], body: bytes
+) -> None:
+    serve({START: (200, headers, body)})
+    assert read(START)[0] == 0
+    assert "三天送到" in (tmp_path / "pages.json").read_text()
+
+
+REFUSED: Final[dict[str, tuple[dict[str, Any], str]]] = {
+    "no host": (
+        {START: httpx2.ConnectError("Name or service not known")},
+        "cannot be fetched: Name or service not known",
+    ),
+    "slow": ({START: httpx2.ReadTimeout("")}, "does not answer within 20 s"),
+    "missing": ({START: (404, {}, "")}, "has status 404"),
+    "a loop": ({START: (302, {"location": START}, "")}, "redirects more than 5 times"),
+    "a picture": (
+        {START: (200, {"content-type": "image/png"}, b"")},
+        "is image/png, which is not read; save it as HTML, Markdown or CSV",
+    ),
+    "other XML": (
+        {START: (200, {"content-type": "text/xml"}, "<rss/>")},
+        "is XML, but no sitemap; name a page or a sitemap",
+    ),
+    "entities": (
+        {START: (200, {"content-type": "text/xml"}, '<!DOCTYPE x [<!ENTITY a "b"><!ENTITY c "&a;">]><x>&c;</x>')},
+        "is XML, but no sitemap; name a page or a sitemap",
+    ),
+    "robots.txt is broken": (
+        {START: page("Help"), "https://shop.example/robots.txt": (503, {}, "")},
+        "https://shop.example/robots.txt has status 503, so nothing may be read; try later",
+    ),
+    "robots.txt forbids all": (
+        {START: page("Help"), "https://shop.example/robots.txt": "User-agent: *\nDisallow: /\n"},
+        "robots.txt forbids it; allow Replyline there, or save the pages in a folder",
+    ),
+}
+
+
+@pytest.mark.parametrize(("answers", "why"), REFUSED.values(), ids=REFUSED)
+def test_an_address_that_gives_no_page_is_refused_in_one_line(
+    read: Read, serve: Any, capsys: pytest.CaptureFixture[str], answers: dict[str, Answer], why: str
+) -> None:
+    serve(answers)
+    assert read(START) == (2, [])
+    assert capsys.readouterr().err.splitlines() == [f"replyline: PAGES {START}: {why}"]
+
+
+def test_a_login_page_is_left_out_by_its_address(read: Read, serve: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    serve(
+        {
+            START: page("Help", "account", "away", "big"),
+            f"{START}account": "<form><input type=password></form>",
+            f"{START}away": (302, {"location": "https://login.example/"}, ""),
+            f"{START}big": b"x" * (17 << 20),
+        }
+    )
+    assert read(START) == (0, ["Help"])
+    assert sorted(capsys.readouterr().err.splitlines()) == [
+        f"left out: {START}account: asks for a password; save the page that is behind it",
+        f"left out: {START}away: leads to login.example",
+        f"left out: {START}big: has more than 16 MiB; split it",
+    ]
