@@ -33,7 +33,8 @@ class ReplylineError(Exception):
 
 
 class ProtocolError(ReplylineError):
-    """A message that the protocol does not allow. `code` is the `error.code` sent to the client."""
+    """A message that the protocol does not allow. `code` is the `error.code` sent to the client, `event_id` the
+    message's own if it could be read."""
 
     def __init__(
         self,
@@ -44,6 +45,7 @@ class ProtocolError(ReplylineError):
         param: str | None = None,
         retriable: bool = False,
         retry_after_ms: int | None = None,
+        event_id: str | None = None,
     ) -> None:
         super().__init__(message)
         self.code = code
@@ -51,6 +53,7 @@ class ProtocolError(ReplylineError):
         self.param = param
         self.retriable = retriable
         self.retry_after_ms = retry_after_ms
+        self.event_id = event_id
 
 
 class SettingsError(ReplylineError):

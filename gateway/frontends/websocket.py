@@ -35,7 +35,7 @@ from shared.telemetry import metrics
 from shared.telemetry.faults import caught, contained
 from shared.telemetry.logs import get_logger
 from shared.telemetry.status import http_response
-from shared.wire.codec import GATEWAY_CODECS, Codec, event_id_of
+from shared.wire.codec import GATEWAY_CODECS, Codec
 from shared.wire.messages import ClientMessage, ServerMessage, SessionClosing
 
 DEFAULT_SUBPROTOCOL = "chat.v1.json"
@@ -257,7 +257,7 @@ class WebSocketFrontend:
             try:
                 message = self._decode(connection, codec, data)
             except ProtocolError as error:
-                refuse(connection, error, event_id_of(data, text=codec.is_text))
+                refuse(connection, error, error.event_id)
                 connection.flush()
             else:
                 await self.gateway.receive(connection, message)

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from shared.errors import ProtocolError
-from shared.wire.fields import PATTERN_WORDS
+from shared.wire.fields import MAX_ID_CHARS, PATTERN_WORDS
 from shared.wire.lenient import UNREADABLE, lenient_decoder, lenient_json, lenient_msgpack, read_record
 from shared.wire.messages import (
     CLIENT_TYPES,
@@ -74,21 +74,24 @@ def client_decoder(*, text: bool) -> Callable[[bytes | str], ClientMessage]:
 
 
 def _explain(error: msgspec.ValidationError, head: Callable[[Any], _Head], data: bytes | str) -> ProtocolError:
-    """Convert msgspec's error to the protocol's: which field, and what was expected."""
+    """Convert msgspec's error to the protocol's: which field of which message, and what was expected."""
     try:
-        kind = head(data).type
+        said = head(data)
     except UNREADABLE:
         return ProtocolError("invalid_field", "a message is one object with a `type`", param="type")
+    kind, event_id = said.type, said.event_id
+    event_id = event_id if isinstance(event_id, str) and len(event_id) <= MAX_ID_CHARS else None
     if kind is None or (isinstance(kind, str) and kind not in CLIENT_TYPES):
         known = ", ".join(sorted(CLIENT_TYPES))
-        return ProtocolError("unknown_type", f"unknown message type {_short(kind)}; known: {known}", param="type")
-    return field_error(error, kind if isinstance(kind, str) else "type")
+        why = f"unknown message type {_short(kind)}; known: {known}"
+        return ProtocolError("unknown_type", why, param="type", event_id=event_id)
+    return field_error(error, kind if isinstance(kind, str) else "type", event_id=event_id)
 
 
-def field_error(error: msgspec.ValidationError, what: str) -> ProtocolError:
+def field_error(error: msgspec.ValidationError, what: str, *, event_id: str | None = None) -> ProtocolError:
     """Return the protocol's error for a missing or wrong field of `what`: which field, and what was expected."""
     expected, param = read_validation_error(error)
-    return ProtocolError("invalid_field", f"{what}: {expected}", param=param)
+    return ProtocolError("invalid_field", f"{what}: {expected}", param=param, event_id=event_id)
 
 
 def read_validation_error(error: msgspec.ValidationError) -> tuple[str, str | None]:
@@ -112,18 +115,6 @@ def _short(value: object) -> str:
 def _cut(text: str, limit: int) -> str:
     """Shorten a client's text for use in an error message."""
     return text if len(text) <= limit else text[:limit] + "…"
-
-
-def event_id_of(data: bytes | str, *, text: bool) -> str | None:
-    """Return the `event_id` of a message that could not be decoded, so that the error refers to the client's
-    request."""
-    if isinstance(data, str) and not text:
-        return None  # a text frame although the subprotocol is MessagePack
-    try:
-        value = (_head_from_json if text else _head_from_msgpack)(data).event_id
-    except UNREADABLE:
-        return None
-    return value if isinstance(value, str) and len(value) <= 64 else None  # noqa: PLR2004 - the protocol's bound
 
 
 json_encode: Final = msgspec.json.Encoder().encode

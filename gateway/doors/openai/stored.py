@@ -94,7 +94,8 @@ class StoredResponses:
             if last is newest and last.goes_on and [*texts][-1:] == [last.response_id]:
                 return replace(question, turns=None, names=(session,))
             said |= {each: texts[item.response_id] for each, item in named.items() if item.response_id in texts}
-        return responses_question(question.body, header, said)
+        with self.http.charging_decoding(request, len(question.body)):
+            return responses_question(question.body, header, said)
 
     async def _texts(self, exchange: Exchange, response_id: str, looks: int) -> dict[str, str]:
         """Return the conversation's answers by the ids of their responses; one in progress at this gateway is the last.

@@ -10,6 +10,7 @@ import pytest
 
 from gateway.access.charges import Caller, Tariff
 from gateway.access.quotas import Quotas
+from gateway.frontends import websocket
 from shared.errors import ProtocolError
 from shared.process.clock import CLOCKS, Clocks
 from shared.settings.gateway import HandoffSettings, QuotaSettings
@@ -133,6 +134,14 @@ async def test_refusals_on_a_stream_are_charged_alike(stream: str) -> None:
     await send(edge, bad, 4)
     assert {size for _, size in edge.quotas.refused} == {len(bad.replace(b"NUMBER", b"0"))}
     assert len(edge.quotas.refused) == 2
+
+
+async def test_after_too_many_refusals_a_frame_is_not_decoded_for_its_event_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str, str | None]] = []
+    monkeypatch.setattr(websocket, "refuse", lambda _, error, event_id: seen.append((error.code, event_id)))
+    edge = Edge(quotas=FakeQuotas(refusals_left=1))
+    await over_websocket(edge, b'{"type": "response.create", "event_id": "e", "input": ""}', 2)
+    assert seen == [("invalid_field", "e"), ("rate_limited", None)]
 
 
 def refuse(quotas: Quotas, address: str, num_bytes: int, times: int) -> int:

@@ -13,7 +13,7 @@ from gateway.request.cursor import CursorKey
 from gateway.session.effects import OpenSession, Refuse, Send
 from gateway.session.protocol import Session, SessionState, error_event
 from shared.errors import ProtocolError
-from shared.wire.codec import CLIENT_CODECS, GATEWAY_CODECS, decode_request, event_id_of, msgpack_encode
+from shared.wire.codec import CLIENT_CODECS, GATEWAY_CODECS, decode_request, msgpack_encode
 from shared.wire.messages import ChatRequest, ErrorEvent, ResponseCreate
 from shared.wire.outcome import Message
 from shared.wire.session_key import SessionKey
@@ -57,7 +57,7 @@ class Edge:
             outcome = self._carry_out(frame)
         except ProtocolError as error:
             outcome = error.code
-            self._tell(error, event_id_of(frame, text=codec.is_text))
+            self._tell(error, error.event_id)
         self.outcomes[outcome] += 1
 
     def _carry_out(self, frame: bytes | str) -> str:
