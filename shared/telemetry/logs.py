@@ -4,7 +4,8 @@ import logging
 import sys
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, MutableMapping
-from typing import Any, Final
+from contextlib import suppress
+from typing import Any, Final, TextIO, cast
 
 import stamina.instrumentation
 import structlog
@@ -34,24 +35,37 @@ def configure_logs(settings: LogSettings, *, process: str) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.StackInfoRenderer(),
     ]
+    stdout = cast("TextIO", _Stdout())
     renderer = _for_terminal() if sys.stdout.isatty() else None
     renderer = renderer or [render_exception, structlog.processors.JSONRenderer()]
     level = logging.getLevelName(settings.level.upper())
     structlog.configure(
         processors=[*shared, *renderer],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(),
+        logger_factory=structlog.PrintLoggerFactory(stdout),
         cache_logger_on_first_use=True,
     )
     formatter = structlog.stdlib.ProcessorFormatter(
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *shared, *renderer]
     )
-    handler = logging.StreamHandler(sys.stdout)
+    handler = logging.StreamHandler(stdout)
     handler.setFormatter(formatter)
     logging.basicConfig(handlers=[handler], level=max(level, logging.WARNING), force=True)
     for name, quiet in _QUIET.items():
         logging.getLogger(name).setLevel(quiet)
     stamina.instrumentation.set_on_retry_hooks([_log_retry])
+
+
+class _Stdout:
+    """Stdout without the lines that cannot be written: a full disk or a log reader that is gone fails no answer."""
+
+    def write(self, text: str) -> None:
+        with suppress(OSError):
+            sys.stdout.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            sys.stdout.flush()
 
 
 def _for_terminal() -> list[Any] | None:

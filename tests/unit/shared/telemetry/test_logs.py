@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import re
 import subprocess
 import sys
@@ -140,3 +141,25 @@ def test_a_line_names_its_process_in_every_thread() -> None:
     )
     line = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert json.loads(line)["process"] == "worker"
+
+
+@pytest.mark.parametrize("failing", ["disk", "reader"])
+def test_a_line_that_cannot_be_written_fails_nothing(failing: str) -> None:
+    program = """
+import logging, os
+from shared.settings import LogSettings
+from shared.telemetry.logs import configure_logs, get_logger
+configure_logs(LogSettings(), process="gateway")
+for _ in range(1_000):
+    get_logger().info("a line")
+    logging.getLogger("other").warning("another")
+os._exit(7)
+"""
+    reading, writing = os.pipe() if failing == "reader" else (None, os.open("/dev/full", os.O_WRONLY))
+    if reading is not None:
+        os.close(reading)
+    ran = subprocess.run(
+        [sys.executable, "-c", program], stdout=writing, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(writing)
+    assert (ran.returncode, ran.stderr) == (7, "")
