@@ -1,7 +1,9 @@
 """The command `replyline`."""
 
+import os
 import signal
 import sys
+from pathlib import Path
 from typing import Final
 
 SERVICES: Final = ("up", "gateway", "worker", "edge", "record", "autoscale run", "rollout run", "learn follow")
@@ -14,6 +16,11 @@ def main() -> None:
     SIGTERM and Ctrl-C end it even while modules are loading, a service with status 0: the first process of a container
     has no default action for SIGTERM, and a pod deleted early would continue to start.
     """
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the caller: a socket would get its number, and the log
+            nothing = Path(os.devnull).open("r+", encoding="utf-8")  # noqa: SIM115 - open to the end
+            os.set_inheritable(nothing.fileno(), True)
+            setattr(sys, name, nothing)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(_ended_by(signal.SIGTERM)))
     try:
         try:

@@ -1,7 +1,9 @@
 """The command `replyline`, from its first moment."""
 
+import os
 import re
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,3 +46,17 @@ def test_every_command_that_runs_until_a_signal_is_a_service() -> None:
     call = re.compile(r"[^\w]run_until_signal\(lambda")
     of_ops = sum(len(call.findall(file.read_text())) for file in (ROOT / "ops").rglob("*.py"))
     assert len(SERVICES) == of_ops + len(("gateway", "worker"))
+
+
+@pytest.mark.parametrize("closed", ["stdin", "stdout", "stderr"])
+def test_a_stream_that_the_caller_closed_is_empty_for_the_command_and_its_children(closed: str) -> None:
+    look = "import sys; sys.exit(not all((sys.stdin, sys.stdout, sys.stderr)))"
+    program = f"""
+import subprocess, sys, ops.cli
+from ops.entry import main
+ops.cli.main = lambda: sys.exit(subprocess.call([sys.executable, "-c", {look!r}]) or sys.stdout.isatty())
+main()
+"""
+    number = ("stdin", "stdout", "stderr").index(closed)
+    ran = subprocess.run([sys.executable, "-c", program], preexec_fn=lambda: os.close(number), check=False)
+    assert ran.returncode == 0
