@@ -328,13 +328,14 @@ def _fit_struct(said: Any, wanted: inspect.StructType) -> Any:
         tag = _tag_in(named, wanted)
         fitted[wanted.tag_field] = wanted.tag if tag is None else tag
     for field in wanted.fields:
+        plain = getattr(field.type, "type", field.type)
         value = said.get(field.encode_name, named.get(plain_name(field.encode_name)))
         if not field.required and (value == "" or (value in ([], {}) and not _takes_empty(field.type, value))):
             value = None
         if value is not None:
             value = _fit(value, field.type)
-        elif field.required and plain_name(field.encode_name) in named and isinstance(field.type, inspect.StrType):
-            value = None if field.type.min_length else ""
+        elif field.required and plain_name(field.encode_name) in named and isinstance(plain, inspect.StrType):
+            value = None if plain.min_length else ""
         if value is not None:
             fitted[field.encode_name] = value
     return fitted
