@@ -24,7 +24,7 @@ def shown(tokens: Sequence[bytes], stops: Sequence[str] = ()) -> tuple[list[str]
     return [*pieces, detokenizer.finish()], detokenizer
 
 
-TEXTS = st.text(st.characters(exclude_characters="<[◁【#*"), max_size=30) | st.text("aé你😀", max_size=12)
+TEXTS = st.text(st.characters(exclude_characters="<[◁＜〈‹《&\\`【#*"), max_size=30) | st.text("aé你😀", max_size=12)
 SMALL = st.text("ab你", max_size=24)
 STOPS = st.lists(st.text("ab你", min_size=1, max_size=5), max_size=4)
 
