@@ -26,6 +26,13 @@ _WORD: Final = re.compile(r"[a-z][a-z']{2,}")
 _POSSESSIVE: Final = re.compile(r"'s?$")
 _HAN: Final = re.compile(r"[\u3400-\u9fff]")
 _WISH: Final = re.compile(r"\bhave a (?:nice|good|great|lovely) (?:day|time|evening|weekend)\b")
+# "I do not know that. Shall I connect you with a person?"
+_ABSTAINS: Final = re.compile(
+    r"\b(?:i|we) (?:do not|don't|cannot|can't) (?:know|answer|find|have (?:\w+ )?information)\b"
+    r"|\b(?:i'm|i am|we're|we are) not sure\b|\b(?:connect|transfer|put) you (?:with|to|through)\b[^?]*\?"
+    r"|我(?:们)?(?:不知道|不清楚|不确定|无法回答)|(?:转接|转|联系)人工[^？?]*[？?]",
+    re.IGNORECASE,
+)
 _QUESTION: Final = re.compile(r"\?[\"”’)\s]*$")
 # Function words, and words of courtesy that claim nothing.
 _STOP_TEXT: Final = """
@@ -55,9 +62,14 @@ class Claims:
             grounding: the FAQ entries that the model was given.
             shops: further texts of the shop, in which words may occur.
         """
+        self._entries_abstain = any(_abstains(entry.answer) for entry in grounding)
         self._answers = [said for entry in grounding for said in _sentences_of(entry.answer)]
         texts = (*(text for entry in grounding for text in (entry.question, entry.answer)), *shops)
         self._terms = frozenset[str]().union(*(_terms_of(text) for text in texts))
+
+    def abstains(self, sentence: str) -> bool:
+        """Return whether a sentence says that the answer is not known, or offers a person, as no entry does."""
+        return _abstains(sentence) and not self._entries_abstain
 
     def bears_out(self, sentence: str) -> bool:
         """Return whether the shop's texts bear out what a sentence claims."""
@@ -72,6 +84,10 @@ class Claims:
             return True
         alike = [said.denies for said, like in zip(self._answers, likeness, strict=True) if like == most]
         return denies(sentence) in alike
+
+
+def _abstains(text: str) -> bool:
+    return _ABSTAINS.search(text.replace("’", "'")) is not None
 
 
 @lru_cache(1_024)

@@ -3,7 +3,8 @@
 Amounts, periods, dates and the like (shared/facts), names, places and certificates must occur in the answer's grounding
 or in the shop's other texts, and so must most words of a small model's sentence (`workers.answer.claims`). A "Yes" or
 "No" is shown only if an entry's answer begins with it. Any other sentence is replaced by the FAQ's own text, or left
-out. A model that repeats itself is stopped. What is shown does not depend on the pieces in which the text comes.
+out, and so is "I don't know". A model that repeats itself is stopped. What is shown does not depend on the pieces in
+which the text comes.
 """
 
 import re
@@ -72,6 +73,8 @@ class FactGuard:
         self._skipping = False
         self._models_chars = 0
         self._replaced: list[Replaced] = []
+        self.abstained = False
+        """Whether the model has written that it does not know the answer; that is left out."""
         self.cut = False
         """Whether the model went round in circles: nothing more of it is shown, the sequence is to end."""
 
@@ -136,6 +139,12 @@ class FactGuard:
                 return
         if self._quotes.has_said(part):
             self._gap = self._gap or _leading_space(part)
+            return
+        if self._claims is not None and self._claims.abstains(part):
+            self.abstained = True
+            self._reply, self._gap = "", self._gap or _leading_space(part)
+            self._leave_out()
+            self._skipping = not cut.whole
             return
         if self._repetition.again(part):
             self._stop()

@@ -118,6 +118,11 @@ class Answer:
         return self._guard is not None and bool(self._guard.replaced) and not self._text
 
     @property
+    def abstained(self) -> bool:
+        """Return whether the model has written that it does not know the answer."""
+        return self._guard is not None and self._guard.abstained
+
+    @property
     def text(self) -> str:
         return "".join(self._text)
 

@@ -10,7 +10,7 @@ from shared.conversation.history import History
 from shared.conversation.turn import Turn
 from shared.errors import ProtocolError
 from shared.faq import Language, detect_language
-from shared.faq.answer_policy import SHOWN, AnswerPolicy, Decision, DirectAnswer, Ground, Instead, Unknown
+from shared.faq.answer_policy import SHOWN, AnswerPolicy, Decision, DirectAnswer, Ground, Instead, Quote, Unknown
 from shared.faq.fallback import choose_fallback
 from shared.faq.live import LiveFaq
 from shared.faq.speech.clarify import asked_by, meant_by, says_neither
@@ -92,6 +92,9 @@ class Preparer:
         decided = composed is None
         prompt = composed or Prompt(ids=[], shared_tokens=0)
         instead = freshness.told(self.policy.reply(_without_the_model(decision, asked)), wire_now)
+        quoted = None
+        if isinstance(decision, Ground) and (hits := tuple(hit for hit in found.hits if hit.entry in decision.entries)):
+            quoted = freshness.told(self.policy.reply(Quote(hits, language)), wire_now)
         nearest = choose_fallback(
             asked,
             found.hits,
@@ -109,6 +112,7 @@ class Preparer:
             fallback=instead if decided else freshness.told(nearest, wire_now),
             decided=decided,
             instead=instead,
+            quoted=quoted,
             kv_unix_ms=None if decided else await self._restore(sequence, first=not turns),
             ready_unix_ms=clock.now_unix_ms(),
         )

@@ -96,4 +96,6 @@ def _in_place_of_model(job: Job, finished: Finished, gateways: str) -> Fallback 
         return None
     if job.decided:
         return job.fallback
-    return (job.instead or job.fallback) if job.answer.withheld else None
+    if not job.answer.withheld:
+        return None
+    return (job.quoted if job.answer.abstained else None) or job.instead or job.fallback

@@ -22,6 +22,7 @@ class Job:
     Attributes:
         decided: the model is not asked; `fallback` is the answer.
         instead: replaces a model's answer that the guard has withheld entirely; None to use `fallback`.
+        quoted: replaces it if the model wrote that it does not know the answer; None to use `instead`.
         kv_unix_ms: when the search for its KV began and ended.
         ready_unix_ms: when it was ready to be computed.
         origins: the records that ask for it.
@@ -42,6 +43,7 @@ class Job:
     fallback: Fallback
     decided: bool = False
     instead: Fallback | None = None
+    quoted: Fallback | None = None
     kv_unix_ms: tuple[float, float] | None = None
     ready_unix_ms: float | None = None
     origins: list[tuple[Partition, int]] = field(default_factory=list)

@@ -261,3 +261,28 @@ def test_the_shops_own_words_bear_out_names() -> None:
 )
 def test_a_sentence_says_what_the_entry_says_or_is_not_shown(text: str, entry: Grounding, shown: str | None) -> None:
     assert said(text, entry, heard=("Can you deliver the table by drone? Can I return it?",)) == (shown or text)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("I am sorry, I do not know that. Shall I connect you with a person?", ""),
+        ("I don’t know that.", ""),
+        ("Overseas, I am not sure.", ""),
+        ("Would you like me to transfer you to a colleague?", ""),
+        ("Yes. I do not have that information.", ""),
+        ("The legs are sold singly. Shall I connect you with a person?", "The legs are sold singly."),
+        ("我不知道。需要为您转人工客服吗？", ""),
+    ],
+)
+def test_a_model_does_not_say_that_it_does_not_know(text: str, shown: str) -> None:
+    """The FAQ was found to answer, and only a shop with hand-offs offers a person."""
+    guard = guarded(text, TABLE)
+    assert (guard._shown, guard.abstained) == (shown, True)
+
+
+def test_an_entry_that_says_what_is_not_known_is_shown() -> None:
+    entry = Grounding(id="back", question="When is it back?", answer="We do not know the date yet.")
+    assert said("We do not know the date yet.", entry) == "We do not know the date yet."
+    assert not guarded("The legs are sold singly.", TABLE).abstained
+    assert said("I do not know that.") == "I do not know that.", "without an entry only facts are judged"

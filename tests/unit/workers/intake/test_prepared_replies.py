@@ -10,7 +10,9 @@ from shared.faq.decision.sureness import Thresholds
 from shared.wire.messages import Said
 from tests.support.samples.prompts import TOKENIZER, said
 from tests.unit.workers.intake.test_prepare import DELIVERY, NOW, POLICY, RETURNS, job
+from workers.request.ending import terminal_event
 from workers.request.job import Job
+from workers.schedule.sequence import Finished
 
 
 def written(asked: Job, text: str) -> str:
@@ -39,6 +41,14 @@ def test_only_a_model_that_paraphrases_may_use_words_that_the_shop_lacks() -> No
 def test_where_nothing_that_was_written_can_be_shown_there_is_something_to_say() -> None:
     grounded, anything = job(RETURNS.question), job("Sing!", policy=AnswerPolicy(grounded=False))
     assert [asked.instead.source for asked in (grounded, anything) if asked.instead] == ["faq", "unsure"]
+
+
+def test_where_the_model_does_not_know_its_entries_are_quoted_instead() -> None:
+    asked = job(RETURNS.question)
+    assert written(asked, "I am sorry, I do not know that. Shall I connect you with a person?") == ""
+    ended = terminal_event(asked, Finished(asked.sequence, "completed", "stop"), model="shop", gateways="chat.replies")
+    assert (ended.source, ended.grounding) == ("quote", (RETURNS.as_grounding(),))
+    assert RETURNS.answer in ended.output_text
 
 
 ASKED_WHICH = POLICY.reply(Clarify((RETURNS, DELIVERY), "en"))
