@@ -133,7 +133,7 @@ def looked_at(system: System, way_in: str) -> str:
     """Return a line that says which processes the result is based on."""
     answering, asked = len(system.all_windows), counted(len(system.processes), "process", "processes")
     lag = f"; the group's lag: unknown, {system.lag}" if isinstance(system.lag, str) else ""
-    return f"{answering} of {asked} answered; the customers' way in: {way_in or 'none is known'}{lag}"
+    return f"{answering} of {asked} answered; customers connect to: {way_in or 'unknown (--url names it)'}{lag}"
 
 
 def _print(out: Console, verdict: Diagnosis, known: Mapping[str, Cause], basis: str) -> None:

@@ -39,6 +39,7 @@ _MOST_SHIFTED: Final = 0.25  # the index above which populations are commonly co
 _FEWEST_STEPS: Final = 100
 _STEP: Final = "replyline_worker_step_seconds"
 _KAFKA: Final = "replyline_kafka_seconds"
+_FALLBACKS: Final = "replyline_gateway_fallbacks_total"
 
 Rule = Callable[[System], Iterator[str]]
 
@@ -266,7 +267,17 @@ def _busy(window: Window) -> float:
     return sum(window.gain(f"{_STEP}_sum", kind=kind) for kind in ("prefill", "decode", "transfer")) / window.seconds
 
 
+def _without_a_worker(window: Window) -> float:
+    """Return for how many questions a gateway used no worker, because of the time they had taken or would take."""
+    return (
+        window.gain(_FALLBACKS, reason="deadline")
+        + window.gain(_FALLBACKS, reason="infeasible")
+        + window.gain(_FALLBACKS, reason="breaker")
+    )
+
+
 def _saturated(system: System, kind: Literal["prefill", "decode"], of_what: str) -> Iterator[str]:
+    turned_away = sum(_without_a_worker(window) for _, window in system.gateways)
     for url, window in system.workers:
         busy = {part: window.gain(f"{_STEP}_sum", kind=part) for part in ("prefill", "decode", "transfer")}
         whole = sum(busy.values())
@@ -275,8 +286,9 @@ def _saturated(system: System, kind: Literal["prefill", "decode"], of_what: str)
             window.now("replyline_worker_load", what="used"),
         )
         waiting = window.now("replyline_worker_load", what="waiting")
-        # A single answer keeps an engine busy, although more could be computed in the same batch.
-        full = used + waiting >= _FULL * slots
+        # A single answer keeps an engine busy, although more could be computed in the same batch. An engine whose
+        # gateways send no more questions because it is too slow has free slots, too.
+        full = used + waiting >= _FULL * slots or turned_away >= _FEW
         if full and whole / window.seconds > _BUSY and busy[kind] / whole > _MOST:
             yield (
                 f"{url} computes {whole / window.seconds:.0%} of the time, {busy[kind] / whole:.0%} of it {of_what}; "
@@ -300,9 +312,9 @@ def queue(system: System) -> Iterator[str]:
         if window.now("replyline_worker_intake_paused"):
             yield f"{url} has paused its intake"
     for url, window in system.gateways:
-        without = window.gain("replyline_gateway_fallbacks_total", reason="deadline")
+        without = _without_a_worker(window)
         if without >= _FEW:
-            yield f"{url}: {without:.0f} customers had the FAQ because no first word came in time"
+            yield f"{url}: for {without:.0f} questions no worker had time, so the FAQ answered or they were refused"
 
 
 RULES: Final[Mapping[str, Rule]] = {

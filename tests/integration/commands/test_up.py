@@ -254,7 +254,7 @@ async def test_doctor_and_diagnose_find_the_demo_by_its_file(ready: dict[str, An
     assert "evicts history, hand-offs" in production.out
     assert "embedded" not in production.out
     assert diagnosed.err == ""
-    assert diagnosed.out.startswith(f"2 of 2 processes answered; the customers' way in: {ready['ws']}\n")
+    assert diagnosed.out.startswith(f"2 of 2 processes answered; customers connect to: {ready['ws']}\n")
 
 
 @pytest.mark.parametrize("lane", [lane for lane in LANES if lane != CHAMPION])

@@ -193,6 +193,22 @@ def test_nothing_is_at_fault_where_nothing_is_at_its_limit() -> None:
     assert found_in(a_system(worker=quiet_worker(busy(0.0, 1.0)))) == {}, "one long answer keeps an engine busy"
 
 
+@pytest.mark.parametrize("reason", ["deadline", "infeasible", "breaker"])
+@pytest.mark.parametrize(("shares", "name"), [((0.0, 0.3), "queue"), ((0.1, 0.8), "decode"), ((0.8, 0.1), "prefill")])
+def test_an_engine_is_at_fault_if_gateways_get_no_answer_from_it_in_time(
+    reason: str, shares: tuple[float, float], name: str
+) -> None:
+    """A gateway that predicts a late answer sends no question, so a slow engine has free slots and no queue."""
+    gateway = quiet_gateway() | {f'replyline_gateway_fallbacks_total{{reason="{reason}"}}': 3.0}
+    assert next(iter(found_in(a_system(gateway, quiet_worker(busy(*shares)))))) == name
+
+
+@pytest.mark.parametrize("reason", ["share", "held", "memory"])
+def test_a_question_that_a_worker_had_time_for_is_no_evidence_against_it(reason: str) -> None:
+    gateway = quiet_gateway() | {f'replyline_gateway_fallbacks_total{{reason="{reason}"}}': 30.0}
+    assert found_in(a_system(gateway, quiet_worker(busy(0.1, 0.8)))) == {}
+
+
 def test_a_load_that_is_even_steady_or_as_long_as_before_is_no_fault() -> None:
     assert found_in(network(60e6, 125e6)) == {}
     assert found_in(network(100e6, 0.0)) == {}, "a device that does not say what it carries is not judged"
@@ -252,7 +268,7 @@ async def test_where_no_gateway_is_known_that_is_said_and_no_network_is_blamed()
     probes = {**FAST, "socket": await _socket("")}
     system = System(processes=[Process(Role.WORKER, "http://w", window(quiet_worker()))], **probes)
     assert found_in(system) == {"process": ["no gateway is known: name one with --gateway"]}
-    assert looked_at(system, "") == "1 of 1 process answered; the customers' way in: none is known"
+    assert looked_at(system, "") == "1 of 1 process answered; customers connect to: unknown (--url names it)"
 
 
 async def test_what_waits_is_asked_of_each_lane_that_has_topics(monkeypatch: pytest.MonkeyPatch) -> None:
