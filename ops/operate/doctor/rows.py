@@ -218,7 +218,7 @@ def _services(facts: Facts, otherwise: Status) -> list[CheckRow]:
     ]
     if facts.services.kafka_refusal is not None:
         rows.append(
-            CheckRow("Kafka's door", otherwise, facts.services.kafka_refusal, "correct the settings named there")
+            CheckRow("Kafka's reply", otherwise, facts.services.kafka_refusal, "correct the settings named there")
         )
     rows += [
         row(f"Redis {address}", up, _answering(up), remedy.format("REPLYLINE_REDIS__URL"), otherwise=otherwise)
@@ -226,7 +226,10 @@ def _services(facts: Facts, otherwise: Status) -> list[CheckRow]:
     ]
     rows += [
         CheckRow(
-            "Redis' door", otherwise, refusal, "check the URL and what it names: REPLYLINE_REDIS__URL, …KV_REDIS__URL"
+            "Redis' reply",
+            otherwise,
+            refusal,
+            "restart it if it is stopped or overloaded; else check REPLYLINE_REDIS__URL, …KV_REDIS__URL",
         )
         for refusal in facts.services.redis_refusals
     ]
@@ -394,4 +397,4 @@ def _where(found: str | None) -> str:
 
 
 def _answering(up: bool) -> str:
-    return "answers" if up else "does not answer"
+    return "accepts connections" if up else "does not answer"

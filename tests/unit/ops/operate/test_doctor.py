@@ -174,9 +174,10 @@ def test_in_production_nothing_is_asked_that_only_the_demo_and_the_tests_need() 
         ({"python": (3, 10, 9)}, "Python", "install Python 3.11"),
         ({"model_prepared": False}, "model", "replyline model prepare"),
         ({"kafka": {"broker:9092": False}}, "Kafka broker:9092", "REPLYLINE_KAFKA__BOOTSTRAP_SERVERS"),
-        ({"kafka_refusal": "Kafka at broker:9093 hangs up"}, "Kafka's door", "the settings named there"),
+        ({"kafka_refusal": "Kafka at broker:9093 hangs up"}, "Kafka's reply", "the settings named there"),
         ({"redis": {"cache:6379": False}}, "Redis cache:6379", "REPLYLINE_REDIS__URL"),
-        ({"redis_refusals": ["WRONGPASS"]}, "Redis' door", "REPLYLINE_REDIS__URL"),
+        ({"redis_refusals": ["WRONGPASS"]}, "Redis' reply", "REPLYLINE_REDIS__URL"),
+        ({"redis_refusals": ["Timeout reading from socket"]}, "Redis' reply", "restart it if it is stopped"),
     ],
 )
 def test_the_doctor_lists_missing_requirements_of_both_production_processes(
