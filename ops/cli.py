@@ -70,10 +70,12 @@ def up(
     second Ctrl-C stops it immediately."""
     from ops.model.embeddings import with_prepared_embeddings
     from ops.model.terminal import ensure_engine
+    from ops.operate.up import check_ports
     from ops.operate.up import up as run
     from shared.faq.entries import read_entries
 
     settings = with_prepared_embeddings(settings_of("up"))
+    check_ports(settings.gateway)  # before the model is prepared, which takes minutes
     if settings.faq.path is not None:
         read_entries(settings.faq.path)  # once here, rather than in the gateway and in the worker
     ensure_engine(settings, Console(stderr=True))

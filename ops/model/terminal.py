@@ -30,7 +30,7 @@ def prepare_with_progress(
 ) -> ModelFolder:
     """Call `prepare_model` with a progress bar, and print a line at the end. Raises `ModelError`."""
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("model", total=1.0)
         folder = prepare_model(
             directory,

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 
 from ops.command_line import settings_of
-from ops.operate.up import up
+from ops.operate.up import check_ports, up
 from ops.paths import FILE_TO_READ, FOLDER_TO_READ, FOLDER_TO_WRITE
 from shared.errors import SettingsError
 from shared.process.clock import wire_unix_ms
@@ -61,6 +61,7 @@ def edge(
     faq = state.resolve() / FAQ
     groups: dict[str, Any] = {"edge": {**link, "quote": quote}, "faq": {"path": faq, "stale_s": stale_s}}
     settings = with_prepared_embeddings(settings_of("edge", tenant=_tenant_of(token_file), **groups))
+    check_ports(settings.gateway)  # before the model is prepared, which takes minutes
     ensure_engine(settings, Console(stderr=True))
     redis = (*_REDIS, f"dir {state.resolve()}")
     with lock_state(state, settings.tenant):

@@ -96,7 +96,7 @@ class _Ports:
     @classmethod
     def of(cls, gateway: GatewaySettings) -> Self:
         """Choose the ports. Raises `ServiceError` and `ListenError` if a configured one cannot be used."""
-        _check_ports(gateway)
+        check_ports(gateway)
         return cls(
             gateway=gateway.port or free_port(),
             http=gateway.http_port or free_port(),
@@ -250,7 +250,7 @@ async def _wait(stop: asyncio.Event, limit_s: float) -> None:
             await stop.wait()
 
 
-def _check_ports(gateway: GatewaySettings) -> None:
+def check_ports(gateway: GatewaySettings) -> None:
     """Raise `ServiceError` or `ListenError` if a configured port cannot be used."""
     if gateway.port:
         _check_port(gateway.host, gateway.port)
@@ -295,7 +295,7 @@ async def up(
         ServiceError: a part cannot be started, or died too often
         ListenError: a configured port cannot be used
     """
-    _check_ports(settings.gateway)  # before this truncates the log of a demo that runs at the same port
+    check_ports(settings.gateway)  # before this truncates the log of a demo that runs at the same port
     with ExitStack() as files:
         terminal = log = None
         if not as_json:

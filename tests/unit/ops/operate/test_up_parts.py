@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from ops import cli
+from ops.model import terminal
 from ops.operate import up
 from ops.operate.doctor.rows import PortUse
 from ops.operate.up import EmbeddedSystem
@@ -53,6 +55,17 @@ async def test_a_demo_that_cannot_start_leaves_the_log_of_the_one_that_runs(
     with pytest.raises(ServiceError, match="port 9000 is in use"):
         await up.up(Settings.model_validate({"gateway": {"port": 9_000}}), asyncio.Event(), as_json=False)
     assert log.read_text() == "what the first has logged\n"
+
+
+def test_a_used_port_is_refused_before_the_model_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Preparing takes minutes on a new machine, and leaves hundreds of megabytes."""
+    prepared = list[Settings]()
+    monkeypatch.setattr(up, "listen_problem", lambda *_: OSError(errno.EADDRINUSE, "in use"))
+    monkeypatch.setattr(up, "is_replyline", lambda *_: False)
+    monkeypatch.setattr(terminal, "ensure_engine", lambda settings, _console: prepared.append(settings))
+    with pytest.raises(ServiceError, match="is in use"):
+        cli.up(as_json=True)
+    assert prepared == []
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EADDRNOTAVAIL])
