@@ -64,9 +64,10 @@ class HttpRequests:
             scope[_ADDRESS] = client_address(peer, forwarded, self.settings.trusted_proxies)
         return cast("ClientAddress", scope[_ADDRESS])
 
-    async def body(self, request: Request) -> bytes:
-        """Read and decompress a body. Raises `ProtocolError` if it is too large, too slow or of an unknown encoding."""
-        data, most = bytearray(), self.settings.max_message_bytes
+    async def body(self, request: Request, most: int | None = None) -> bytes:
+        """Read and decompress a body of at most `most` bytes (default: a frame's). Raises `ProtocolError` if it is too
+        large, too slow or of an unknown encoding."""
+        data, most = bytearray(), most or self.settings.max_message_bytes
         too_large = ProtocolError("body_too_large", f"a body may have at most {most} bytes")
         if int(request.headers.get("content-length", 0)) > most:
             raise too_large  # before the client is asked to continue

@@ -28,6 +28,9 @@ from shared.wire.outcome import ErrorDetail
 PREFIX: Final = "/channels"
 # Chatwoot waits for five seconds.
 _WITHIN_S: Final = 4.0
+# A webhook has the customer's message several times, and an email with its HTML and what it quotes.
+_MOST_BYTES: Final = 1_024 * 1_024
+_MOST_LARGE: Final = 8
 # Chatwoot retries only after this status and 500, three times in all.
 _AGAIN: Final = 429
 
@@ -40,13 +43,14 @@ class ChatwootDoor:
     producer: Producer
     topic: str
     key: bytes
+    _reading: int = 0
 
     def app(self) -> Starlette:
         paths: tuple[HandledPath, ...] = (("POST", "/chatwoot", self._event),)
         return app_of(paths, "chatwoot", _refusal)
 
     async def _event(self, request: Request) -> Answer:
-        body = await self.http.body(request)
+        body = await self._body(request)
         check_signature(request.headers, body, self.key, wire_unix_ms() / 1_000)
         asked = read_event(body)
         if asked is None:
@@ -57,6 +61,20 @@ class ChatwootDoor:
         except (BrokerUnavailable, TimeoutError) as error:
             raise ProtocolError("unavailable", "Kafka is not available; try again", retriable=True) from error
         return JSONResponse({"taken": True})
+
+    async def _body(self, request: Request) -> bytes:
+        """Read a body. It may be large while few are being read: who sent it is known only then. Raises
+        `ProtocolError`."""
+        may_be_large = self._reading < _MOST_LARGE
+        self._reading += 1
+        try:
+            return await self.http.body(request, _MOST_BYTES if may_be_large else None)
+        except ProtocolError as error:
+            if may_be_large or error.code != "body_too_large":
+                raise
+            raise ProtocolError("unavailable", "too many messages are being read; try again", retriable=True) from error
+        finally:
+            self._reading -= 1
 
     async def _take(self, asked: CustomerMessage, body: bytes) -> None:
         """Return when Kafka has the question and the errand. Raises `ProtocolError`, `BrokerUnavailable`."""

@@ -35,7 +35,7 @@ READ: dict[str, Any] = {
     "deflate, gzip": lambda data: gzip.compress(raw_deflate(data)),
     "": bytes,
 }
-BOMB = gzip.compress(b" " * 70_000)
+BOMB = gzip.compress(b" " * 1_100_000)
 REFUSED: dict[str, tuple[bytes, int, str]] = {
     "br": (b"\x8b\x03\x80{}\x03", 415, "unsupported_encoding"),
     "zstd": (b"(\xb5/\xfd", 415, "unsupported_encoding"),

@@ -2,8 +2,10 @@
 causes a fault.
 """
 
+import asyncio
 import json
 import time
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.doors.chatwoot.door import ChatwootDoor
+from gateway.doors.chatwoot.door import _MOST_LARGE, ChatwootDoor
 from gateway.doors.chatwoot.events import (
     CustomerMessage,
     Errand,
@@ -26,7 +28,7 @@ from gateway.exchange.question import Asker
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outgoing, Record
 from shared.wire.codec import msgpack_encode
-from tests.support.fakes.gateways import Edge, delta
+from tests.support.fakes.gateways import Edge, delta, quiet
 from tests.support.fakes.openai_doors import http_of
 from tests.support.servers.chatwoot import SECRET, message_created, signed
 
@@ -170,6 +172,33 @@ async def test_a_question_becomes_an_errand_that_yields_its_answer() -> None:
     assert (first.conversation, first.problem) == (1, None)
     assert first.cursor
     assert (second.cursor, second.problem) == (None, "no_text")
+
+
+async def test_an_email_too_long_to_answer_is_handed_to_people() -> None:
+    posts, email = Posts(), {"email": {"html_content": {"full": "<p>" * 100_000}}}
+    async with client_of(Edge(kafka_is_away=True), posts) as client:
+        assert await posted(client, message_created(1, "word " * 30_000)) == 200
+        assert await posted(client, message_created(2, QUESTION, content_attributes=email)) == 200
+        assert await posted(client, message_created(3, "word " * 300_000)) == 413
+    assert [errand.problem for errand in posts.taken] == ["input_too_long", None]
+
+
+async def test_few_large_webhooks_are_read_before_their_sender_is_known() -> None:
+    """Chatwoot tries again after 429."""
+    body, stalled = message_created(1, "word " * 30_000), asyncio.Event()
+
+    async def stall() -> AsyncIterator[bytes]:
+        yield body[:1]
+        await stalled.wait()
+
+    async with client_of(Edge(kafka_is_away=True), Posts()) as client:
+        strangers = [asyncio.create_task(client.post("/chatwoot", content=stall())) for _ in range(_MOST_LARGE)]
+        await quiet()
+        assert await posted(client, body) == 429
+        assert await posted(client, message_created(1, QUESTION)) == 200
+        stalled.set()
+        await asyncio.gather(*strangers)
+        assert await posted(client, body) == 200
 
 
 async def test_a_question_that_kafka_does_not_accept_asks_for_a_retry() -> None:
