@@ -67,12 +67,14 @@ export class AnswerView {
     else this.show(source === "clarify" ? output_text.split("\n", 1)[0] : output_text); // buttons have the rest
     if (source === "quote") this.#prose.quote(grounding.length);
     const based = NAMES_ITS_ENTRIES.includes(source) ? [] : grounding;
+    const links = source === "quote" ? grounding : [];
     const offered = source === "clarify" ? [...grounding.map(({ question }) => question), this.#strings.neither] : [];
     const choices = offered.map((question) => this.#choice(question));
     const [button, facts] = factsDisclosure(this.#strings, response);
     this.#foot.replaceChildren(
       ...(choices.length > 0 ? [h("div", { class: "choices" }, ...choices)] : []),
       ...based.map((entry) => basis(this.#strings, entry, output_text)),
+      ...links.map(({ question, url }) => (url ? h("p", { class: "basis" }, page(question, url)) : null)),
       h("div", { class: "meta" }, ...this.#origin(response), this.#ratingOf(response), button),
       facts,
     );
@@ -168,12 +170,18 @@ export function describe(strings, error) {
  * Show the help entry that an answer is based on; only its question if the answer is the entry's text.
  * @param {Strings} strings @param {Grounding} entry @param {string} text the answer
  */
-function basis(strings, { question, answer }, text) {
-  if (text.includes(answer)) return h("p", { class: "basis" }, question);
+function basis(strings, { question, answer, url }, text) {
+  if (text.includes(answer)) return h("p", { class: "basis" }, url ? page(question, url) : question);
   return h(
     "details",
     { class: "basis" },
     h("summary", {}, icon("chevron"), strings.basedOn(question)),
     h("p", {}, answer),
+    url ? h("p", {}, page(question, url)) : null,
   );
+}
+
+/** Return a link to the page of a help entry. @param {string} title @param {string} url */
+function page(title, url) {
+  return h("a", { href: url, target: "_blank", rel: "noopener noreferrer" }, title);
 }

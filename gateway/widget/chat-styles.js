@@ -130,6 +130,7 @@ p.basis { padding-block: 4px; font-weight: 500; color: var(--ink); }
 .basis summary::-webkit-details-marker { display: none; }
 .basis summary .icon { color: var(--muted); transition: transform 160ms ease; margin-block-start: 1px; }
 .basis[open] summary .icon { transform: rotate(90deg); }
+.basis a { color: var(--accent); text-underline-offset: 2px; }
 .basis > p { padding: 4px 0 8px; font-size: 14px; line-height: 1.6; white-space: pre-wrap; }
 .meta { display: flex; flex-wrap: wrap; align-items: center; gap: 4px 14px; min-height: 32px; }
 .badge { display: inline-flex; align-items: center; gap: 6px; font-weight: 500; }

@@ -39,6 +39,7 @@ export type Grounding = {
   id: string;
   question: string;
   answer: string;
+  url?: string;
 };
 export type HandoffCreated = {
   type: "handoff.created";

@@ -3,6 +3,7 @@ changed in all of them."""
 
 import codecs
 import math
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -22,7 +23,8 @@ MAX_ENTRIES = 20_000  # of all languages; with 100,000 each change took 23 s and
 
 class FaqEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One question and its answer in one language. `id` is the same in every language. `also` are further wordings for
-    the search alone: no language model is calibrated or trained on them; the decision is, on those of dev entries."""
+    the search alone: no language model is calibrated or trained on them; the decision is, on those of dev entries.
+    `url` is the page where customers read more."""
 
     id: str
     topic: str
@@ -31,6 +33,7 @@ class FaqEntry(msgspec.Struct, frozen=True, kw_only=True):
     alternatives: tuple[str, ...]
     answer: str
     also: tuple[str, ...] = ()
+    url: str = ""
 
     @property
     def wordings(self) -> tuple[str, ...]:
@@ -39,10 +42,17 @@ class FaqEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     def as_grounding(self) -> Grounding:
         """Return the entry as answers cite it."""
-        return Grounding(id=self.id, question=self.question, answer=self.answer)
+        return Grounding(id=self.id, question=self.question, answer=self.answer, url=self.url or None)
 
 
 _CERTAIN = 1e-9
+_MOST_URL_CHARS = 2_000
+_URL = re.compile(rf"https?://(?=[^/?#])[!-~]{{1,{_MOST_URL_CHARS}}}", re.IGNORECASE)
+
+
+def is_page(url: str) -> bool:
+    """Return whether an entry may have this `url`."""
+    return _URL.fullmatch(url) is not None
 
 
 class FaqHit(msgspec.Struct, frozen=True):
@@ -77,6 +87,7 @@ class _Wording(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     alternatives: tuple[str, ...]
     answer: str
     also: tuple[str, ...] = ()
+    url: str = ""
 
 
 class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -148,6 +159,7 @@ def _in_each_language(record: _Record, path: Path | str, dropped: Counter[str]) 
             alternatives=tuple(map(visible, wording.alternatives)),
             answer=visible(wording.answer),
             also=tuple(map(visible, wording.also)),
+            url=wording.url,
         )
         for language, wording in wordings
         if wording is not None
@@ -156,6 +168,11 @@ def _in_each_language(record: _Record, path: Path | str, dropped: Counter[str]) 
         raise SettingsError(f'FAQ file {path}: entry {shown(record.id)} has neither "en" nor "zh"')
     for entry in entries:
         asked = (entry.id, entry.topic, *entry.wordings)
+        if entry.url and not is_page(entry.url):
+            raise SettingsError(
+                f"FAQ file {path}: entry {shown(entry.id)} ({entry.language}) has the url {shown(entry.url)}; write "
+                f"https:// and a page of at most {_MOST_URL_CHARS:,} characters"
+            )
         for text, most in (*((text, MAX_QUESTION_CHARS) for text in asked), (entry.answer, MAX_ANSWER_CHARS)):
             fault = fault_of(text, most)
             if fault is not None:

@@ -77,11 +77,14 @@ class WorkerTimes(Message, frozen=True):
 
 
 class Grounding(Message, frozen=True):
-    """An FAQ entry that was in the prompt, was itself the answer, or is one of those that a `clarify` offers."""
+    """An FAQ entry that was in the prompt, was itself the answer, or is one of those that a `clarify` offers. `url` is
+    the page where customers read more.
+    """
 
     id: str
     question: str
     answer: str
+    url: str | None = None
 
 
 class Replaced(Message, frozen=True):

@@ -1,5 +1,6 @@
 """A customer's view of who answered: the model, the help pages instead, or no one, and then a person is offered."""
 
+import msgspec
 import pytest
 from playwright.async_api import Page, expect
 
@@ -85,6 +86,21 @@ async def test_a_quote_is_not_shown_as_an_answer(
     await expect(page.locator(".prose .quoted")).not_to_have_css("border-inline-start-width", "0px")
     await expect(page.locator(".basis")).to_have_count(0)
     await expect(page.locator("[aria-live=polite]")).to_contain_text(note)
+
+
+@pytest.mark.parametrize("source", ["faq", "quote", "model"])
+async def test_an_answer_links_to_the_page_of_its_entry(
+    gateway: ScriptedGateway, open_chat: OpenChat, source: Source
+) -> None:
+    text = MODELS if source == "model" else RETURNS.answer
+    entry = msgspec.structs.replace(RETURNS, url="https://shop.example/help#returns")
+    gateway.scripts["?"] = Script(deltas=(text,), source=source, grounding=(entry, WARRANTY))
+    page = await open_chat()
+    await ask(page)
+    link = page.locator(".basis a")
+    await expect(link).to_have_attribute("href", "https://shop.example/help#returns")
+    await expect(link).to_have_attribute("rel", "noopener noreferrer")
+    await expect(link).to_have_text(RETURNS.question)
 
 
 @pytest.mark.parametrize(("locale", "neither"), [("en-GB", "None of these"), ("zh-CN", "都不是")])

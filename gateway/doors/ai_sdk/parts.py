@@ -50,9 +50,9 @@ class UiEncoder:
     def ended(self, response: Response) -> bytes:
         sources = [
             {
-                "type": "source-document",
+                "type": "source-document" if entry.url is None else "source-url",
                 "sourceId": entry.id,
-                "mediaType": "text/plain",
+                **({"mediaType": "text/plain"} if entry.url is None else {"url": entry.url}),
                 "title": entry.question,
                 "providerMetadata": {"replyline": {"answer": entry.answer}},
             }

@@ -18,7 +18,9 @@ from shared.versions.signature import key_id, read_private_key
 
 def _pages(context: typer.Context, parameter: typer.CallbackParam, value: list[str]) -> list[str]:
     """Check that the paths can be read."""
-    PATH_TO_READ(context, parameter, [each for each in value if not each.lower().startswith(("http://", "https://"))])
+    from ops.operate.faq.files import is_address
+
+    PATH_TO_READ(context, parameter, [each for each in value if not is_address(each)])
     return value
 
 

@@ -11,7 +11,7 @@ from ops.operate.faq.files import LeftOut
 from ops.operate.faq.languages import is_foreign
 from ops.operate.faq.sections import Section, is_short
 from shared.facts import facts_in
-from shared.faq.entries import FaqEntry
+from shared.faq.entries import FaqEntry, is_page
 from shared.faq.terms import detect_language, wording
 from shared.faq.texts import INVISIBLE, MAX_ANSWER_CHARS, MAX_QUESTION_CHARS, fault_of, shown
 from shared.faq.words.fold import plain_entry
@@ -116,6 +116,7 @@ def encode(entries: Iterable[FaqEntry]) -> bytes:
             "alternatives": entry.alternatives,
             "answer": entry.answer,
             **({"also": entry.also} if entry.also else {}),
+            **({"url": entry.url} if entry.url else {}),
         }
     return msgspec.json.format(msgspec.json.encode(list(records.values())), indent=2) + b"\n"
 
@@ -136,6 +137,7 @@ def _entry(section: Section, question: str, answer: str, asked: str) -> FaqEntry
         question=question,
         alternatives=(),
         answer=answer,
+        url=section.page if is_page(section.page) else "",
     )
 
 

@@ -42,6 +42,11 @@ class UnreadableError(Exception):
     """A file that gives no entries; the text is the reason and the remedy."""
 
 
+def is_address(named: str) -> bool:
+    """Return whether a command's argument is a site's address, not a path."""
+    return named.lower().startswith(("http://", "https://"))
+
+
 @dataclass(frozen=True, slots=True)
 class LeftOut:
     """A section, or a whole page if `question` is empty, that gives no entry."""

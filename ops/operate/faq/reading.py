@@ -9,9 +9,9 @@ from pathlib import Path
 
 from ops.command_line import settings_of
 from ops.operate.faq.entries import Entries, encode, not_read
-from ops.operate.faq.files import LeftOut, Pages
+from ops.operate.faq.files import LeftOut, Pages, is_address
 from ops.operate.faq.sections import read_once, sections_of, with_own_titles
-from ops.operate.faq.site import Site, is_address
+from ops.operate.faq.site import Site
 from shared.errors import SettingsError
 from shared.faq.entries import FaqEntry, read_entries
 from shared.faq.texts import shown

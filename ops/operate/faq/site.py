@@ -45,11 +45,6 @@ _CHARSET: Final = re.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?([\w-]+)""
 _SNIFFED_BYTES: Final = 2_048
 
 
-def is_address(named: str) -> bool:
-    """Return whether a command's argument is a site's address, not a path."""
-    return named.lower().startswith(("http://", "https://"))
-
-
 @dataclass(frozen=True, slots=True)
 class Fetched:
     """A page of a site: its address, its kind as a file's suffix, and its text."""
@@ -162,7 +157,7 @@ def _fetch(client: httpx2.Client, url: str, *, anywhere: bool = False) -> Fetche
                     continue
                 if response.status_code != _OK:
                     raise _NoPageError(f"has status {response.status_code}")
-                return Fetched(url, kind := _kind(response), _text(url, kind, response))
+                return Fetched(str(response.url), kind := _kind(response), _text(url, kind, response))
         except httpx2.TimeoutException:
             raise _NoPageError(f"does not answer within {_TIMEOUT_S:.0f} s") from None
         except (httpx2.HTTPError, httpx2.InvalidURL, UnicodeError) as error:
@@ -254,9 +249,9 @@ def _of_host(urls: Iterable[str], start: str) -> list[str]:
     host, found = urlsplit(start).netloc, []
     for url in urls:
         try:
-            parts = urlsplit(url)
-        except ValueError:
+            parts, page = urlsplit(url), str(httpx2.URL(urldefrag(url).url))
+        except (ValueError, httpx2.InvalidURL):
             continue
         if parts.scheme in {"http", "https"} and parts.netloc == host:
-            found.append(urldefrag(url).url)
+            found.append(page)
     return found

@@ -49,6 +49,18 @@ def refusal(path: Path, content: bytes | list[Any]) -> str:
         ([record() | {"id": "a\nb\x00"}], ""),
         ([record() | {"fr": {}}], "fr"),
         ([record(alternatives=[""])], "empty text"),
+        *(
+            ([record(url=url)], "write https:// and a page")
+            for url in (
+                "javascript:alert(1)",
+                "/help",
+                "https://",
+                "https:///x",
+                "https://a b",
+                "http://x\n",
+                "https://x" * 300,
+            )
+        ),
         ([record(alternatives=None)], "alternatives"),
         ([record() | {"en": None}], 'neither "en" nor "zh"'),
         ([record(question="why " * MAX_QUESTION_CHARS)], f"the most is {MAX_QUESTION_CHARS}"),
@@ -130,6 +142,18 @@ def test_invisible_characters_are_removed_and_reported_in_one_line(tmp_path: Pat
     assert (entry.question, entry.answer) == ("Warranty?", "The warranty \u2764\ufe0f 👩\u200d🔧.")
     dropped = {"path": str(path), "characters": "U+00AD x 2, U+200B x 1, U+2060 x 1"}
     assert lines == [{"event": "faq_characters_dropped", "log_level": "warning", **dropped}]
+
+
+def test_an_answer_cites_the_page_of_its_entry(tmp_path: Path) -> None:
+    (tmp_path / "faq.json").write_text(
+        json.dumps(
+            [record(url="https://shop.example/help#where"), record(question="Who?", alternatives=[]) | {"id": "b"}]
+        )
+    )
+    assert [entry.as_grounding().url for entry in read_entries(tmp_path / "faq.json")] == [
+        "https://shop.example/help#where",
+        None,
+    ]
 
 
 @pytest.mark.parametrize("others", [[], [record()]])

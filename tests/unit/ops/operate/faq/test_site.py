@@ -9,7 +9,6 @@ from typing import Any, Final
 import httpx2
 import pytest
 
-from ops.operate.faq import site
 from shared.faq.entries import read_entries
 from tests.unit.ops.operate.faq.test_read import read as read_pages
 
@@ -54,7 +53,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, Answer]], list
         def connect(**options: Any) -> httpx2.Client:
             return client(transport=httpx2.MockTransport(answer), **options)
 
-        monkeypatch.setattr(site.httpx2, "Client", connect)
+        monkeypatch.setattr("ops.operate.faq.site.httpx2.Client", connect)
         return asked
 
     return start
@@ -76,7 +75,7 @@ def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Read:
 
 
 def test_pages_below_the_address_are_read_by_their_links(
-    read: Read, serve: Any, capsys: pytest.CaptureFixture[str]
+    read: Read, tmp_path: Path, serve: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = serve(
         {
@@ -85,12 +84,16 @@ def test_pages_below_the_address_are_read_by_their_links(
             ),
             f"{START}shipping": page("Shipping", "deep/customs", ".", "javascript:void(0)", "http://[bad"),
             f"{START}returns?x=1": page("Returns", "shipping"),
-            f"{START}deep/customs": page("Customs", "/help/", "gone", "old"),
+            f"{START}deep/customs": page("Customs", "/help/", "gone", "old", "../über"),
+            f"{START}%C3%BCber": page("About us"),
             f"{START}deep/old": (301, {"location": "/help/shipping"}, ""),
         }
     )
-    assert read(START) == (0, ["Help", "Shipping", "Returns", "Customs"])
-    names = ("", "shipping", "returns?x=1", "deep/customs", "deep/gone", "deep/old")
+    assert read(START) == (0, ["Help", "Shipping", "Returns", "Customs", "About us"])
+    assert [entry.url for entry in read_entries(tmp_path / "pages.json")] == [
+        f"{START}{name}" for name in ("", "shipping", "returns?x=1", "deep/customs", "%C3%BCber")
+    ]
+    names = ("", "shipping", "returns?x=1", "deep/customs", "deep/gone", "deep/old", "%C3%BCber")
     assert set(asked) == {"https://shop.example/robots.txt", *(f"{START}{name}" for name in names)}
     assert f"left out: {START}deep/gone: has status 404\n" in capsys.readouterr().err
 
