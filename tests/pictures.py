@@ -78,8 +78,7 @@ def answered(questions: Sequence[str]) -> dict[str, Script]:
     index, policy = FaqIndex.load(embed=embed), AnswerPolicy(languages=(), ways_on=WaysOn(handoff=True))
     scripts = {}
     for question in questions:
-        vectors = None if embed is None else embed([question], "en")
-        found = index.find(question, k=SHOWN, vector=None if vectors is None else vectors[0])
+        found = index.find(question, k=SHOWN, vector=index.vector_of(question))
         decision = policy.decide(question, found.hits, found.parts)
         assert not isinstance(decision, Ground), "the policy has no model"
         answer = policy.reply(decision)

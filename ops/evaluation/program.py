@@ -86,12 +86,12 @@ async def evaluate(settings: Settings, options: EvaluationOptions, command: str,
 def show_fit(settings: Settings, options: EvaluationOptions, console: Console) -> None:
     """Show the thresholds fitted on the dev questions and those in use. Raises `SettingsError`."""
     subject = _Subject.read(settings, options)
-    fitted = fit_on_dev(subject.questions, subject.index, subject.embed)
+    fitted = fit_on_dev(subject.questions, subject.index)
     if fitted is None:
         raise SettingsError(f"{options.questions or PACKAGED_QUESTIONS}: has no dev question to fit on; add some")
     console.print(f"search: {searched_by(subject.settings)}")
     print_fit(console, fitted)
-    for language, bound in bounds_of(subject.index, subject.embed).items():
+    for language, bound in bounds_of(subject.index).items():
         console.print(
             f"generated near misses {language}: confident {bound.sureness:.2f} claims {bound.alpha:.0%} at most "
             f"(conformal, n = {bound.n})"
@@ -103,10 +103,10 @@ def show_fit(settings: Settings, options: EvaluationOptions, console: Console) -
     write_json(options.json_path, fitted)
 
 
-def fit_on_dev(questions: Sequence[Question], index: FaqIndex, embed: Embed | None = None) -> Fit | None:
+def fit_on_dev(questions: Sequence[Question], index: FaqIndex) -> Fit | None:
     """Return the thresholds fitted on the dev questions but for near misses; None without any."""
     dev = [question for question in questions if question.split == "dev" and question.near is None]
-    return fit(dev, index, embed) if dev else None
+    return fit(dev, index) if dev else None
 
 
 def thresholds_of(settings: Settings) -> Thresholds:
@@ -153,7 +153,7 @@ async def _judged(
         entries = subject.index.entries
         async with own_system(subject.settings, options, entries) as ask:
             given = await ask_all(questions, ask, clients=options.clients, progress=progress)
-    found = find(questions, subject.index, subject.embed)
+    found = find(questions, subject.index)
     return [
         Judged(question=question, given=answer, verdict=judge(question, answer), found=hits)
         for question, answer, hits in zip(questions, given, found, strict=True)
@@ -169,7 +169,7 @@ def _result(subject: _Subject, options: EvaluationOptions, command: str, judged:
         "all": count_of(judged),
         "by_kind": cells_of(judged),
         "thresholds": {"confident": used.confident, "weak": used.weak},
-        "fit": fit_on_dev(subject.questions, subject.index, subject.embed),
+        "fit": fit_on_dev(subject.questions, subject.index),
         "asked": options.url or _own(settings, options),
         "split": options.split,
         "command": command,

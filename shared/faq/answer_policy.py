@@ -21,7 +21,7 @@ from typing import Final, Self
 from shared.faq import FaqEntry, FaqHit, Language, detect_language
 from shared.faq.decision.sureness import FITTED, Thresholds, sureness_of
 from shared.faq.fallback import Fallback
-from shared.faq.small_talk import IN_NEED, Kind, courtesy, small_talk
+from shared.faq.small_talk import IN_NEED, Kind, courtesy, small_talk, without_courtesies
 from shared.faq.speech.clarify import clarifying_text, is_topic
 from shared.faq.speech.words import (
     OFFER,
@@ -185,7 +185,7 @@ class AnswerPolicy:
         if not hits or not self._is_related(hits[0]):
             return Unknown(language, foreign=seems_foreign(question))
         if sureness_of(hits) < self.thresholds.confident or not can_answer(hits[0]):
-            if may_ask and not several and is_topic(question) and fit_equally(hits):
+            if may_ask and not several and is_topic(without_courtesies(question)) and fit_equally(hits):
                 return Clarify(tuple(hit.entry for hit in hits[:SHOWN]), language)
             return Quote(quoted(hits, several=several), language)
         found = tuple(claimed(hit) for hit in near(hits, self.most))

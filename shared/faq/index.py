@@ -19,10 +19,11 @@ from shared.faq.entries import LANGUAGES, PACKAGED_PATH, FaqEntry, FaqHit, read_
 from shared.faq.follow_up import BORNE_WEIGHT, Lean, lean_of, scores_of, with_previous
 from shared.faq.parts import parts_of
 from shared.faq.ranking import Ranking
+from shared.faq.small_talk import without_courtesies
 from shared.faq.speech.clarify import is_topic
 from shared.faq.terms import TermExtractor, detect_language, wording
 from shared.faq.vectors import Embed, EntryVectors
-from shared.faq.words.fold import plain
+from shared.faq.words.fold import Plain, plain
 from shared.wire.messages import Language
 
 # One of several questions in a message counts if an entry covers at least this share of it.
@@ -84,6 +85,7 @@ class FaqIndex:
 
     def __init__(self, entries: Sequence[FaqEntry], embed: Embed | None = None) -> None:
         self._terms_of = TermExtractor()
+        self._embed = embed
         self.entries = tuple(entries)
         self._rankings: dict[Language, Ranking] = {}
         self._readings: dict[Language, Readings] = {}
@@ -145,6 +147,7 @@ class FaqIndex:
         ranking = self._rankings.get(language)
         if ranking is None or k <= 0:
             return Found()
+        text = self._searched(text, language)
         question, reading = self._question(ranking, text), self._readings[language]
         alone = reading.asked(text, question.weights)
         borne = self._borne(alone, previous, language)
@@ -156,6 +159,22 @@ class FaqIndex:
             hits = (msgspec.structs.replace(hits[0], related=False), *hits[1:])
         parts = zip(parts_of(text), found.parts, strict=True) if found.parts else ()
         return Found(hits, tuple(reading.read(reading.asked(part), hits) for part, hits in parts))
+
+    def vector_of(self, text: str, language: Language | None = None) -> NDArray[np.float32] | None:
+        """Return the embedding of a text in `language` (by default its own), for `find`; None where there is none. To
+        be called on any thread."""
+        if self._embed is None:
+            return None
+        text = plain(text)
+        language = language or detect_language(text)
+        vectors = self._embed([self._searched(text, language)], language)
+        return None if vectors is None else vectors[0]
+
+    def _searched(self, text: Plain, language: Language) -> Plain:
+        """Return what of a message is searched: not its courtesies, unless an entry's question has them too."""
+        ranking = self._rankings.get(language)
+        asked_as = {} if ranking is None else ranking.asked_as
+        return text if wording(text) in asked_as else without_courtesies(text)
 
     def _question(self, ranking: Ranking, text: str) -> _Question:
         weights = self._terms_of.weights(text)
@@ -196,7 +215,7 @@ class FaqIndex:
             return []
         language = hits[0].entry.language
         ranking, reading = self._rankings[language], self._readings[language]
-        question = self._question(ranking, plain(text))
+        question = self._question(ranking, self._searched(plain(text), language))
         alone = reading.asked(question.text, question.weights)
         borne = self._borne(alone, previous, language)
         return reading.measured(self._with_leant_on(question, alone, previous, borne), hits, vector)
@@ -206,7 +225,7 @@ class FaqIndex:
         if not previous or not question.leans(borne):
             return alone
         language: Language = "zh" if alone.chinese else "en"
-        return self._readings[language].asked(f"{plain(previous[-1].user)} {question.text}")
+        return self._readings[language].asked(f"{without_courtesies(previous[-1].user)} {question.text}")
 
     def _borne(self, asked: Asked, previous: Sequence[Turn], language: Language) -> int | None:
         """Return the place of the entry that answered the last question if it may answer this one too; else None."""

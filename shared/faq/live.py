@@ -16,7 +16,6 @@ from shared.errors import SettingsError
 from shared.faq.entries import PACKAGED_PATH, read_entries
 from shared.faq.in_step import Freshness, InStep, digest_of
 from shared.faq.index import FaqIndex
-from shared.faq.terms import detect_language
 from shared.faq.vectors import Embed
 from shared.settings import FaqSettings
 from shared.telemetry import metrics
@@ -69,10 +68,7 @@ class LiveFaq:
 
     async def vector_of(self, text: str) -> NDArray[np.float32] | None:
         """Return the text's embedding, for `FaqIndex.find`; computed on a thread. None where there are none."""
-        if self._embed is None:
-            return None
-        vectors = await asyncio.to_thread(self._embed, [text], detect_language(text))
-        return None if vectors is None else vectors[0]
+        return None if self._embed is None else await asyncio.to_thread(self.index.vector_of, text)
 
     def _load(self) -> FaqIndex:
         digest = digest_of(self._path) if self.freshness.stale_s else ""  # first: later changes are read again

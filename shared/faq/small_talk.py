@@ -1,8 +1,9 @@
 """Recognise greetings, thanks, anger, a cry for help and the like by their words or signs alone; and the reply. Pure.
 
-A text is small talk if nothing else is in it: "Hi, thanks! How do I return a lamp?" is a question. The reply is one
-fixed line, in the text's language: polite, short, and true of a machine. `small_talk.json` holds the words as patterns,
-without apostrophes; the first kind that occurs is the one that is answered: "ok thanks, bye" is a farewell.
+A text is small talk if nothing else is in it: "Hi, thanks! How do I return a lamp?" is a question, and is searched
+without its courtesies. The reply is one fixed line, in the text's language: polite, short, and true of a machine.
+`small_talk.json` holds the words as patterns, without apostrophes; the first kind that occurs is the one that is
+answered: "ok thanks, bye" is a farewell.
 """
 
 import re
@@ -12,8 +13,10 @@ from typing import Final, Literal
 
 import msgspec
 
-from shared.faq import Language, detect_language
-from shared.faq.words.fold import fold, plain
+from shared.faq.terms import MAX_CHARS as MOST_SEARCHED_CHARS
+from shared.faq.terms import detect_language
+from shared.faq.words.fold import Plain, fold, plain
+from shared.wire.messages import Language
 
 MAX_CHARS: Final = 80
 """What is longer says something."""
@@ -21,13 +24,21 @@ MAX_CHARS: Final = 80
 Kind = Literal["who", "goodbye", "thanks", "urgent", "upset", "puzzled", "greeting", "noted"]
 IN_NEED: Final[frozenset[Kind]] = frozenset(("urgent", "upset", "puzzled"))
 """A customer who writes this may need a person."""
+_COURTEOUS: Final[frozenset[Kind | None]] = frozenset(("goodbye", "thanks", "urgent", "greeting"))
+
+
+class _Around(msgspec.Struct, frozen=True):
+    before: list[str]
+    after: list[str]
 
 
 class _Table(msgspec.Struct, frozen=True):
-    """`fillers` may stand around the words of any kind. `signs` are what a text without words says."""
+    """`fillers` may be between the words of any kind. `around` may be before and after a question without a mark
+    between. `signs` are what a text without words says."""
 
     words: dict[Language, dict[Kind, list[str]]]
     fillers: dict[Language, list[str]]
+    around: dict[Language, _Around]
     signs: dict[Kind, str]
     replies: dict[Kind, dict[Language, str]]
 
@@ -51,6 +62,22 @@ _EMOTICONS: Final = re.compile(
     r"(?:[:;=]'?-?[DdPp3OoSs]|D-?'?[:;=]|[Tt]_+[Tt]|<3+|\+1|.{0,2}\\_\(ツ\)_/.{0,2}|[\s!.])+"
 )
 _DRAWN_OUT: Final = re.compile(r"([a-z])\1{2,}")  # "hellooo", "thanksss"
+_CLAUSE: Final = re.compile(r"[^.!?,;:~…\n。！？，；：、]*[.!?,;:~…\n。！？，；：、\s-]*")
+_GAP: Final = r"[\s.!?,;:~…。！？，；：、-]"
+_EDGES: Final = " \n,.!;:~…，。！；：、-"
+
+
+def _around(side: Literal["before", "after"]) -> str:
+    """Return a pattern of the courtesies on one side of a question, of both languages."""
+    english, chinese = (
+        "|".join([*getattr(_TABLE.around[language], side), *_TABLE.words[language]["thanks"]])
+        for language in ("en", "zh")
+    )
+    return rf"(?:\b(?:{english})\b|{chinese})"
+
+
+_BEFORE: Final = re.compile(rf"(?:{_around('before')}{_GAP}*+)++", re.IGNORECASE)
+_AFTER: Final = re.compile(rf"(?:{_around('after')}{_GAP}*+)++$", re.IGNORECASE)
 _SIGNS: Final = {kind: re.compile(signs) for kind, signs in _TABLE.signs.items()}
 
 
@@ -68,6 +95,20 @@ def small_talk(text: str) -> Kind | None:
         if is_pieces_only(words + _END[language], _PIECE[language]):
             return next((kind for kind, pattern in _KINDS[language].items() if pattern.search(words)), None)
     return None
+
+
+def without_courtesies(text: str) -> Plain:
+    """Return a message in plain characters without greetings, thanks and the like around its question, as the FAQ is
+    searched with; one that says nothing else as it is, and so is a story, of which they are a small part."""
+    text = plain(text)
+    if len(text) > MOST_SEARCHED_CHARS:
+        return text
+    asked = "".join(clause for clause in _CLAUSE.findall(text) if small_talk(Plain(clause)) not in _COURTEOUS)
+    begun = _BEFORE.match(asked)
+    asked = asked[begun.end() if begun else 0 :].rstrip(_EDGES)
+    ended = _AFTER.search(asked)
+    asked = asked[: ended.start() if ended else None].strip(_EDGES)
+    return Plain(asked) if any(map(str.isalnum, asked)) else text
 
 
 def _meaning_of_signs(text: str) -> Kind | None:

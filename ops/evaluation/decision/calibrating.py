@@ -16,7 +16,6 @@ from shared.faq import FaqIndex, Language
 from shared.faq.answer_policy import SHOWN
 from shared.faq.decision.sureness import sureness_of
 from shared.faq.entries import LANGUAGES
-from shared.faq.vectors import Embed
 
 ALPHAS: Final[Mapping[Language, float]] = {"en": 0.08, "zh": 0.05}
 """So many near misses may be claimed as answered. On the demo's dev questions 0.05 instead of 0.08 costs 4 right
@@ -33,14 +32,14 @@ class Calibrated(Struct, frozen=True, kw_only=True):
     n: int
 
 
-def bounds_of(index: FaqIndex, embed: Embed | None) -> dict[Language, Calibrated]:
+def bounds_of(index: FaqIndex) -> dict[Language, Calibrated]:
     """Return the bound of each language that the FAQ has."""
     bounds: dict[Language, Calibrated] = {}
     for language in LANGUAGES:
         made = list(near_misses([entry for entry in index.entries if entry.language == language]))
         if made:
             some = [made[at * len(made) // min(_MOST, len(made))] for at in range(min(_MOST, len(made)))]
-            bound = conformal(_surenesses(index, some, embed), ALPHAS[language])
+            bound = conformal(_surenesses(index, some), ALPHAS[language])
             bounds[language] = Calibrated(sureness=bound, alpha=ALPHAS[language], n=len(some))
     return bounds
 
@@ -56,5 +55,5 @@ def conformal(values: Sequence[float], alpha: float) -> float:
     return math.nextafter(ordered[allowed], math.inf) if allowed < len(ordered) else -math.inf
 
 
-def _surenesses(index: FaqIndex, questions: Sequence[Question], embed: Embed | None) -> list[float]:
-    return [sureness_of(hits_of(question, index, embed, k=SHOWN)) for question in questions]
+def _surenesses(index: FaqIndex, questions: Sequence[Question]) -> list[float]:
+    return [sureness_of(hits_of(question, index, k=SHOWN)) for question in questions]

@@ -36,7 +36,7 @@ class Example:
 
 def examples_of(corpus: Corpus, embed: Embed) -> Iterator[Example]:
     """Return the examples of a corpus. A question without a hit gives no example."""
-    asking = _ExampleMaker(corpus.name, FaqIndex(corpus.entries, embed), embed)
+    asking = _ExampleMaker(corpus.name, FaqIndex(corpus.entries, embed))
     for question in corpus.questions:
         if question.kind not in _NOT_ASKED:
             kind: Kind = "answerable" if question.answerable else "near" if question.near else "unanswerable"
@@ -54,11 +54,9 @@ class _ExampleMaker:
 
     corpus: str
     index: FaqIndex
-    embed: Embed
 
     def examples(self, question: Question, answers: Sequence[str], kind: Kind) -> Iterator[Example]:
-        vectors = self.embed([question.question], question.language)
-        vector = None if vectors is None else vectors[0]
+        vector = self.index.vector_of(question.question, question.language)
         turns = turns_of(question, self.index.entries, name=question.id, asked_unix_ms=0)
         hits = self.index.search(question.question, k=_HITS, language=question.language, previous=turns, vector=vector)
         measured = self.index.measured(question.question, hits, vector=vector, previous=turns)
@@ -79,7 +77,7 @@ def _two_sided(corpus: Corpus, asked: Sequence[Question], embed: Embed, number: 
     """Return near misses with the sentence that answers them, some with another such sentence, and some questions that
     are still answered by an entry with one more sentence."""
     sentences = {(question.near or "", question.language): question.tell or "" for question in asked}
-    asking = _ExampleMaker(corpus.name, FaqIndex(told(corpus.entries, sentences), embed), embed)
+    asking = _ExampleMaker(corpus.name, FaqIndex(told(corpus.entries, sentences), embed))
     for question in asked:
         yield from asking.examples(question, [question.near or ""], "there")
     own = {question.id for question in asked}
@@ -111,6 +109,6 @@ def _also(corpus: Corpus, embed: Embed, fold: int) -> Iterator[Example]:
             )
             for number, also in enumerate(out)
         ]
-    asking = _ExampleMaker(corpus.name, FaqIndex(kept, embed), embed)
+    asking = _ExampleMaker(corpus.name, FaqIndex(kept, embed))
     for question in asked:
         yield from asking.examples(question, question.entries, "also")

@@ -21,12 +21,11 @@ def decide_by(entries: Sequence[FaqEntry], policy: AnswerPolicy, embed: Embed | 
     index = FaqIndex(entries, embed)
 
     def decide(question: Question) -> Decision:
-        vectors = None if embed is None else embed([question.question], question.language)
         found = index.find(
             question.question,
             k=SHOWN,
             previous=turns_of(question, entries, name=question.id, asked_unix_ms=0),
-            vector=None if vectors is None else vectors[0],
+            vector=index.vector_of(question.question, question.language),
         )
         return policy.decide(question.question, found.hits, found.parts)
 

@@ -18,7 +18,6 @@ from ops.evaluation.judging.retrieval import hits_of
 from shared.faq import FaqHit, FaqIndex
 from shared.faq.answer_policy import SHOWN, quoted
 from shared.faq.decision.sureness import Thresholds, sureness_of
-from shared.faq.vectors import Embed
 
 SURELY: Final = 0.95
 """So many of the best entries from `confident` on are to be right."""
@@ -60,11 +59,10 @@ class _Looked(Struct, frozen=True):
     right: bool
 
 
-def fit(questions: Sequence[Question], index: FaqIndex, embed: Embed | None = None) -> Fit:
-    """Fit the thresholds on the given questions, which must be only the dev ones. `embed` is the index's own. Small
-    talk finds no entry."""
+def fit(questions: Sequence[Question], index: FaqIndex) -> Fit:
+    """Fit the thresholds on the given questions, which must be only the dev ones. Small talk finds no entry."""
     asked = [question for question in questions if question.kind != "small_talk"]
-    looked = [one for question in asked if (one := _look(question, index, embed)) is not None]
+    looked = [one for question in asked if (one := _look(question, index)) is not None]
     surely = [one.best.entry.id in one.question.entries for one in looked]
     confident_rows = _rows(looked, [one.sureness for one in looked], surely)
     without = sum(not question.answerable for question in asked)
@@ -77,8 +75,8 @@ def fit(questions: Sequence[Question], index: FaqIndex, embed: Embed | None = No
     return Fit(confident=confident, weak=weak, confident_rows=confident_rows, weak_rows=weak_rows)
 
 
-def _look(question: Question, index: FaqIndex, embed: Embed | None) -> _Looked | None:
-    hits = hits_of(question, index, embed, k=SHOWN)
+def _look(question: Question, index: FaqIndex) -> _Looked | None:
+    hits = hits_of(question, index, k=SHOWN)
     if not hits:
         return None
     shown = [hit.entry for hit in quoted(hits)]

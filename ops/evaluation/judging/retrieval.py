@@ -7,8 +7,7 @@ from msgspec import Struct
 
 from ops.evaluation.judging.judge import retrieved
 from ops.evaluation.judging.questions import Question, turns_of
-from shared.faq import FaqHit, FaqIndex, detect_language
-from shared.faq.vectors import Embed
+from shared.faq import FaqHit, FaqIndex
 
 FIRST: Final = 3
 
@@ -27,24 +26,22 @@ class Recall(Struct, frozen=True, kw_only=True):
     at_3: float | None
 
 
-def find(questions: Sequence[Question], index: FaqIndex, embed: Embed | None = None) -> list[tuple[Hit, ...]]:
+def find(questions: Sequence[Question], index: FaqIndex) -> list[tuple[Hit, ...]]:
     """Return the best three entries of each."""
     return [
-        tuple(Hit(hit.entry.id, round(hit.score, 3)) for hit in hits_of(question, index, embed, k=FIRST))
+        tuple(Hit(hit.entry.id, round(hit.score, 3)) for hit in hits_of(question, index, k=FIRST))
         for question in questions
     ]
 
 
-def hits_of(question: Question, index: FaqIndex, embed: Embed | None, *, k: int) -> tuple[FaqHit, ...]:
-    """Return the best `k`, as a worker finds them: the turns before the question are known. `embed` is the index's
-    own."""
+def hits_of(question: Question, index: FaqIndex, *, k: int) -> tuple[FaqHit, ...]:
+    """Return the best `k`, as a worker finds them: the turns before the question are known."""
     text = question.question
-    vectors = None if embed is None else embed([text], detect_language(text))
     return index.find(
         text,
         k=k,
         previous=turns_of(question, index.entries, name=question.id, asked_unix_ms=0),
-        vector=None if vectors is None else vectors[0],
+        vector=index.vector_of(text),
     ).hits
 
 

@@ -94,6 +94,6 @@ def test_a_conformal_threshold_is_reached_by_few_enough(alpha: float) -> None:
 
 
 def test_a_shop_without_questions_has_its_bounds() -> None:
-    bounds = bounds_of(FaqIndex(GARDEN.entries), None)
+    bounds = bounds_of(FaqIndex(GARDEN.entries))
     assert bounds.keys() == {"en", "zh"}
     assert all(0 <= bound.sureness <= 1.2 and bound.n > 100 for bound in bounds.values())

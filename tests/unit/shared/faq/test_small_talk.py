@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.faq import FaqIndex, detect_language
 from shared.faq.entries import LANGUAGES
-from shared.faq.small_talk import MAX_CHARS, Kind, courtesy, small_talk
+from shared.faq.small_talk import MAX_CHARS, Kind, courtesy, small_talk, without_courtesies
+from shared.faq.words.fold import plain
 from tests.support.samples.faq_questions import CHINESE_QUESTIONS, ENGLISH_QUESTIONS, UNSEEN_QUESTIONS
 
 MORE: dict[Kind, str] = {
@@ -55,6 +57,53 @@ ASKED = (
     "np what about refunds|test order|imported from?|are you open|any|"
     "anyone can return?|gm car|are you serious about refunds|u can ship?"
 )
+
+
+COURTESIES = (
+    "{} Thanks!", "{} thx", "{} thank you very much in advance, bye", "Hi, {}", "Hello there! {}", "hey team {}",
+    "sorry to bother you, {}", "Good morning. I hope you are well. {} Kind regards", "could you please tell me {}",
+    "quick question: {}", "Dear Sir or Madam,\n{}\nBest regards", "i was wondering {} pls", "Happy new year! {}",
+    "请问{}谢谢", "你好，{}", "麻烦问一下，{}", "您好，打扰一下，{}谢谢您", "亲，在吗？{}", "客服你好！{}辛苦了",
+    "不好意思想请教一下{}",
+    "老板好，{}拜托了", "唔該，{}", "請問一下{}感謝您！", "{} 祝生意兴隆",
+)  # fmt: skip
+INDEX = FaqIndex.load()
+
+
+@pytest.mark.parametrize("courtesy", COURTESIES)
+@pytest.mark.parametrize(
+    "question", ["How do I cancel my order?", "How long does a refund take?", "怎么取消订单？", "运费是多少？"]
+)
+def test_courtesies_around_an_entrys_question_do_not_count(courtesy: str, question: str) -> None:
+    found = INDEX.search(courtesy.format(question), k=1, language=detect_language(question))
+    assert (found[0].entry.question, found[0].sureness) == (question, 1.0)
+    assert small_talk(courtesy.format(question)) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Can I return it for 100 days. True?", "Morning delivery possible?", "感恩节有折扣吗", "你好像发错货了",
+        "What does a thank-you card cost?", "早上下单下午能到吗", "可以寄到国外吗", "要多久", "ok, and if it is late?",
+        "I do not know my size", "AX-3391-B: 9.99?", "are you a bot? Where do you get this?",
+    ],
+)  # fmt: skip
+def test_what_is_no_courtesy_is_searched(text: str) -> None:
+    assert without_courtesies(text) == plain(text)
+
+
+@pytest.mark.parametrize("text", [*COURTESIES, "thanks", "谢谢老板", "你好，请问一下", "sorry to bother you", "hi!"])
+def test_courtesies_alone_are_small_talk_and_are_not_cut_to_nothing(text: str) -> None:
+    text = text.replace("{}", "")
+    assert without_courtesies(text).strip() == plain(text).strip()
+    assert small_talk(text) in {"thanks", "greeting", "goodbye"} or "wondering" in text or "tell me" in text
+
+
+@pytest.mark.parametrize("piece", ["thanks ", "hi, ", "谢谢", "请问", "please " * 3, ",", "急", "a. "])
+@pytest.mark.timeout(5)
+def test_courtesies_without_end_take_little_time(piece: str) -> None:
+    for end in ("", "x", "退"):
+        assert without_courtesies(piece * (590 // len(piece)) + end)
 
 
 @pytest.mark.parametrize(
