@@ -20,6 +20,9 @@ _ASKS: Final = {
     r"|\b(?:weight|size|height|width|dimensions) of\b|多大|多重|多高|多宽|几个|几位|几件|几次|多少(?!钱)",
     "name": r"\bwho\b|\bwhose\b|\bwhich (?:firm|company|carrier|brand|city|country|town|bank|airport|partner)\b"
     r"|\bname of\b|谁|哪家|哪个品牌|叫什么|哪个城市|哪国",
+    "weight": r"\bhow heavy\b|\bweigh(?:s|t)?\b|多重|重量|净重|毛重|几斤|几公斤",
+    "length": r"\bhow (?:tall|wide|high|deep|thick)\b|多高|多宽|多深|多厚",
+    "noise": r"\bhow (?:loud|noisy|quiet|silent)\b|\bdecibels?\b|分贝|噪音",
     "place": r"\bwhere\b|哪里|哪儿|在哪",
     "reason": r"\bwhy\b|为什么|为啥|原因",
 }
@@ -31,12 +34,18 @@ _STATES: Final = {
     r"|\b(?:mon|tues|wednes|thurs|fri|satur|sun)days?\b|\b(?:weekdays?|noon|midnight|tomorrow|same day)\b"
     r"|\b(?:within|until|after|before|from|on the) \d|周[一二三四五六日末]|\d\s?[点日号月]|工作日|之内|内",
     "number": r"\d|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|twice|once)\b|[一两二三四五六七八九十]",
+    "weight": r"\d\s?(?:kg|g|grams?|kilos?|kilograms?|lbs?|pounds?|oz|tons?|tonnes?)\b|\d\s?(?:公斤|千克|克|斤|吨)",
+    "length": r"\d\s?(?:[cmk]?m|in|inch(?:es)?|ft|feet|foot|met(?:er|re)s?|centimet(?:er|re)s?)\b"
+    r"|\d\s?(?:厘米|毫米|米|英寸)",
+    "noise": r"\d\s?(?:db|decibels?)\b|\d\s?分贝",
     "place": r"\b(?:at|in|on|under|from) (?:the |your |our )?[\"“A-Z]|\"|“"
     r"|\b(?:account|page|site|app|store|shop|checkout)\b"
     r"|在|中|页|店|里",
     "reason": r"\bbecause|since\b|so that|due to|\bfor (?:safety|hygiene|reasons)|因为|由于|因|为了|原因|以便",
 }
 KINDS: Final = tuple(_ASKS)
+NEEDED: Final = frozenset(("name", "weight", "length", "noise"))
+"""Nothing that states no fact of this kind answers a question for one."""
 _ASKS_FOR: Final = {kind: re.compile(pattern, re.IGNORECASE) for kind, pattern in _ASKS.items()}
 _STATED: Final = {
     kind: re.compile(pattern, 0 if kind == "place" else re.IGNORECASE) for kind, pattern in _STATES.items()

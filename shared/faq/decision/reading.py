@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.facts.proper import not_in
+from shared.faq.decision.asked import NEEDED
 from shared.faq.decision.features import WEIGHT_OF_UNKNOWN, Asked, Read, by_terms, by_vectors
 from shared.faq.decision.near_words import BY_WORDS, NearWords
 from shared.faq.decision.packaged import deciders
@@ -88,8 +89,8 @@ class Readings:
 
     def _sureness(self, asked: Asked, hits: Sequence[FaqHit], vector: NDArray[np.float32] | None) -> list[float]:
         """Return how surely each hit's entry answers: surely if the question is one of its wordings, and below every
-        threshold if it lacks a name of the question (Bitcoin, FSC), or has no name and the question asks for one (who,
-        which firm)."""
+        threshold if it lacks a name of the question (Bitcoin, FSC), or states no fact of a kind that is asked for and
+        `NEEDED` (who, which firm, how heavy)."""
         decider = self._by_vectors if vector is not None and self._by_vectors is not None else self._by_terms
         unanswered = [self._of(hit.entry).unanswered for hit in hits]
         unsaid = [bool(names) and not names.isdisjoint(asked.words) for names in unanswered]
@@ -100,7 +101,9 @@ class Readings:
         for rank, row, sureness in zip(ranks, measured, surenesses, strict=True):
             lacks_name = row["names_lacking"] > 0
             most = max(sureness, self._sureness_without_names(asked, hits, rank)) if lacks_name else sureness
-            lacks_name = lacks_name or unsaid[rank] or "name" in asked.kinds - self._of(hits[rank].entry).stated
+            lacks_name = (
+                lacks_name or unsaid[rank] or not NEEDED.isdisjoint(asked.kinds - self._of(hits[rank].entry).stated)
+            )
             found[rank] = min(most, _UNSURE) if lacks_name else most
         return found
 

@@ -17,7 +17,7 @@ Core = frozenset[str]
 _LIGHT_TEXT: Final = """
 a an the my your our their this that these those some any i we you it me us there please hi hello hey thanks
 do does did can could may might will would should is are am be to of for in on at have has get got want like need how
-something anything item product thing article
+something anything item product thing article and also plus then
 """
 _LIGHT: Final = frozenset(_LIGHT_TEXT.split())
 # "How long" asks for something else than "how": the second word counts.
@@ -25,7 +25,7 @@ _WORD: Final = re.compile(r"[a-z0-9]+(?:'[a-z]+)?|[\u3400-\u9fff]+")
 _OR: Final = re.compile(r"\b([\w-]+) or ([\w-]+)\b")
 _HAN_OR: Final = re.compile(r"([\u3400-\u9fff]{2,4})(?:、|或者|或|还是)")
 _HAN_LIGHT: Final = re.compile(
-    r"请问|你们|您们|您|你|我们|我的|我|可不可以|能不能|可以|能|吗|呢|吧|啊|呀|了|的|一下|是否|想要|想|亲|到"
+    r"请问|另外|此外|顺便|对了|你们|您们|您|你|我们|我的|我|可不可以|能不能|可以|能|吗|呢|吧|啊|呀|了|的|一下|是否|想要|想|亲|到"
 )
 _DENIES: Final = "not "
 _LEAST_WORDS: Final = 2

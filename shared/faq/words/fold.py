@@ -81,6 +81,13 @@ _LINE_END: Final = re.compile("\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 _SPACES: Final = re.compile(r"[^\S\n]{3,}")
 _MARK_BESIDE_HAN: Final = re.compile(r"(?<=[\u3400-\u9fff])[,?!:;()]+|[,?!:;()]+(?=[\u3400-\u9fff])")
 _CHINESE_MARKS: Final = str.maketrans(",?!:;()", "，？！：；（）")
+# "hasnt", "wheres", "ive", as phones type them. What is another word too stays: "its", "were", "id", "well".
+_BARE_CONTRACTION: Final = re.compile(
+    r"\b(?:((?:is|are|was|were|do|does|did|have|has|had|could|wo|would|should|must|need|ai)n|can)(t)"
+    r"|(what|where|who|how|when|that|there|here|he|she|something|nothing)(s)"
+    r"|(i|you|we|they)(ve)|(you|they)(re)|(you|they|it|that)(ll)|(you|they)(d))\b",
+    re.IGNORECASE,
+)
 _ACCENTS: Final = re.compile(r"[\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff]+")
 
 # Letters that pass for Latin ones, in a word that has Latin letters too (a part of Unicode's confusables).
@@ -104,7 +111,7 @@ def plain(text: str) -> Plain:
     if len(text) > MAX_CHARS:
         text = f"{text[: MAX_CHARS // 2]}\n{text[-MAX_CHARS // 2 :]}"
     if _NOTHING_TO_FOLD.fullmatch(text):
-        return Plain(text)
+        return Plain(_with_apostrophes(text))
     if "<" in text or "&" in text:
         text = without_markup(text)
     text = _SPACES.sub("  ", text)
@@ -149,10 +156,20 @@ def _in_plain_characters(text: str) -> str:
 
 
 def _punctuated(text: str) -> Plain:
-    """Return a text with Chinese marks next to Chinese characters, as embeddings have learnt them."""
+    """Return a text with apostrophes in contractions, and with Chinese marks next to Chinese characters, as embeddings
+    have learnt them."""
+    text = _with_apostrophes(text)
     if text.isascii():
         return Plain(text)
     return Plain(_MARK_BESIDE_HAN.sub(lambda mark: mark[0].translate(_CHINESE_MARKS), text))
+
+
+def _with_apostrophes(text: str) -> str:
+    return _BARE_CONTRACTION.sub(_contracted, text)
+
+
+def _contracted(word: re.Match[str]) -> str:
+    return "'".join(filter(None, word.groups()))
 
 
 def _as_latin(word: re.Match[str]) -> str:

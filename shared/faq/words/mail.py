@@ -48,7 +48,7 @@ _GREETING: Final = _pattern(
 )
 _CLOSING: Final = _pattern(rf"\s*{_any_of('closings')}(?: for (?:your|the|any) [a-z ]{{2,30}})?\s*[,.!。、]*\s*$")
 _NAME: Final = re.compile(r"\W*(?:[^\s.?!]{1,20}\.?(?:\s+|$)){1,4}$")
-_FULL_NAME: Final = re.compile(r"\s*(?:[A-Z][a-zà-ÿ'.-]+(?:\s+|$)){1,3}(?:\|.*)?$")
+_FULL_NAME: Final = re.compile(r"\s*(?:(?:[A-Z][a-zà-ÿ'.-]+(?:\s+|$)){1,3}(?:\|.*)?|[\u4e00-\u9fff]{2,3}\s*)$")
 _OF_A_SIGNATURE: Final = re.compile(r"(?!\s*[Pp]\.?\s?[Ss]\b)[^?]{0,80}$")
 _MOST_SIGNATURE_LINES: Final = 8
 _QUESTION: Final = re.compile(r"[?؟](?:\W|$)")

@@ -97,11 +97,30 @@ def test_a_name_that_only_a_wording_for_the_search_has_is_not_claimed(question: 
         ("who carries it", {"name"}),
         ("运费多少钱", {"money"}),
         ("多久能到", {"period"}),
+        ("how heavy is it", {"weight", "number"}),
+        ("背包有多重", {"weight", "number"}),
+        ("how tall is the lamp", {"length", "number"}),
+        ("电钻噪音多大", {"noise", "number"}),
         ("Tell me about returns", set()),
     ],
 )
 def test_a_question_asks_for_sorts_of_fact(question: str, kinds: set[str]) -> None:
     assert asks_for(question) == kinds
+
+
+@pytest.mark.parametrize(
+    ("question", "sentence"),
+    [
+        ("how heavy is the backpack BP-5520-K", "It weighs 900 g."),
+        ("how loud is the drill DR-8830-C?", "It makes 80 dB."),
+        ("how tall is the lantern LN-7715-G", "It is 23 cm tall."),
+    ],
+)
+def test_a_weight_a_length_and_a_loudness_are_claimed_only_if_stated(question: str, sentence: str) -> None:
+    best = INDEX.search(question, k=2)[0]
+    assert best.sureness < FITTED.confident
+    there = msgspec.structs.replace(best.entry, answer=f"{best.entry.answer} {sentence}")
+    assert FaqIndex([there]).search(question, k=2)[0].sureness > best.sureness
 
 
 def test_a_text_states_sorts_of_fact() -> None:

@@ -68,6 +68,14 @@ def test_the_hits_of_each_question_are_separate() -> None:
     assert INDEX.find("How do I reset my password?").parts == ()
 
 
+@pytest.mark.parametrize(
+    "question", ["怎么取消订单？另外运费是多少？", "How do I cancel my order? And how much does delivery cost?"]
+)
+def test_a_word_that_joins_two_questions_does_not_count(question: str) -> None:
+    parts = INDEX.find(question).parts
+    assert [(hits[0].entry.id, hits[0].sureness) for hits in parts] == [("order-cancel", 1.0), ("delivery-cost", 1.0)]
+
+
 def test_a_second_question_may_be_a_follow_up_of_the_first() -> None:
     """Alone it finds how long a coupon is valid."""
     found = INDEX.find("Can I pay with a gift card? And when does it expire?")
