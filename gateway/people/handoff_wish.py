@@ -14,7 +14,7 @@ from typing import Final, Self
 
 import msgspec
 
-from shared.faq.small_talk import is_pieces_only
+from shared.faq.small_talk import is_pieces_only, small_talk, without_courtesies
 from shared.faq.words.fold import fold, plain
 
 MAX_CHARS: Final = 2_000
@@ -26,6 +26,8 @@ _CLAUSES: Final = re.compile(
     r"[.!?;,:\n。！？；，、：…]+|\s(?:but|and|so|because)\s"
     r"|(?<!how)(?<!where)(?<!when)(?<!who)(?<!if)\s(?=(?:can|could|may) i\b)"
 )
+# "谢谢老板" calls for nobody.
+_ENDING: Final = ("thanks", "goodbye")
 # "h u m a n", "a.g.e.n.t"
 _SPACED: Final = re.compile(r"\b[a-z]([ .\-])(?:[a-z]\1){3,}[a-z]\b")
 _DRAWN_OUT: Final = re.compile(r"([a-z])\1{2,}")  # "yesss"
@@ -130,8 +132,9 @@ def wants_person(text: str, own: tuple[str, ...] = ()) -> bool:
     """Return whether a text explicitly asks for a person. `own` are the shop's additional phrasings, each a whole
     clause; polite words around them are ignored."""
     text = plain(text)
-    if len(text) > MAX_CHARS:
+    if len(text) > MAX_CHARS or small_talk(text) in _ENDING:
         return False
+    text = without_courtesies(text)
     folded = _SPACED.sub(lambda word: word[0][::2], fold(text))
     clauses = [clause for clause in _CLAUSES.split(folded) if clause.strip()]
     return any(_is_wish(clause, end, patterns, listed) for clause in clauses for end, patterns, listed in _wishes(own))
