@@ -194,6 +194,7 @@ class Serving:
             history=self.history,
             beside=self._beside,
             on_end=self._on_end(),
+            language_of=self.people.answers.language_of,
         )
         self.sending = Sending(
             token_count=self.token_count,

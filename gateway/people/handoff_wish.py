@@ -26,7 +26,7 @@ _CLAUSES: Final = re.compile(
     r"[.!?;,:\n。！？；，、：…]+|\s(?:but|and|so|because)\s"
     r"|(?<!how)(?<!where)(?<!when)(?<!who)(?<!if)\s(?=(?:can|could|may) i\b)"
 )
-# "谢谢老板" calls for nobody.
+# "谢谢老板" asks for no person.
 _ENDING: Final = ("thanks", "goodbye")
 # "h u m a n", "a.g.e.n.t"
 _SPACED: Final = re.compile(r"\b[a-z]([ .\-])(?:[a-z]\1){3,}[a-z]\b")

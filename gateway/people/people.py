@@ -18,7 +18,6 @@ from gateway.session.connection import Connection, refuse, start_reply
 from shared.conversation.handoffs import Handoff
 from shared.conversation.history import History
 from shared.errors import ProtocolError
-from shared.faq import detect_language
 from shared.faq.answer_policy import offers_person
 from shared.faq.fallback import Fallback
 from shared.faq.words.fold import plain
@@ -138,7 +137,7 @@ class People:
             accepts_offer(asked) and await self._was_offered(entry.request, turns)
         ):
             return None
-        language = detect_language(asked)
+        language = self.answers.language_of(entry)
         try:
             await self.quotas.charge("handoff", caller)
             opening = await self._open(caller, "text", language)
@@ -184,7 +183,7 @@ class People:
         """Open a hand-off after fallbacks. If it fails, nothing is sent: the customer did not ask for it."""
         caller = entry.request.caller or Caller(entry.request.session)
         with suppress(ProtocolError):
-            opening = await self._open(caller, "fallbacks", detect_language(entry.input))
+            opening = await self._open(caller, "fallbacks", self.answers.language_of(entry))
             if opening.handoff is not None and not opening.was_open and connection is not None:
                 _send_created(connection, opening.handoff)
 

@@ -8,14 +8,18 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from gateway.request.entry import Entry
 from shared.errors import ProtocolError
 from shared.faq.answer_policy import offers_person
-from shared.wire.messages import Feedback, RatingReason
+from shared.faq.terms import language_within
+from shared.faq.words.fold import plain
+from shared.wire.messages import Feedback, Language, RatingReason
 from shared.wire.outcome import Response, Source
 from shared.wire.session_key import SessionKey
 
 MAX_ANSWERS: Final = 50_000
 MAX_OF_A_SESSION: Final = 20
+_CHARS_OF_A_LANGUAGE: Final = 80
 _NEITHER: Final[frozenset[Source]] = frozenset({"courtesy", "quote", "clarify", "unsure"})
 Verdict = Literal["resolved", "unresolved"]
 
@@ -26,6 +30,8 @@ class _Answer:
     source: Source
     offers: bool
     """The answer offered a person."""
+    opening: str
+    """How it begins, by which its language is known."""
     verdict: Verdict | None = None
     reason: RatingReason | None = None
 
@@ -91,7 +97,10 @@ class SessionAnswers:
         session = self._sessions.setdefault(key, _Session())
         self._sessions.move_to_end(key)
         if response.id not in session.answers:
-            session.answers[response.id] = _Answer(response.id, response.source, offers_person(response.output_text))
+            text = response.output_text
+            session.answers[response.id] = _Answer(
+                response.id, response.source, offers_person(text), text[:_CHARS_OF_A_LANGUAGE]
+            )
             self._num_answers += 1
             if stood_in or (response.source == "unsure" and not response.grounding):
                 session.fallbacks += 1
@@ -115,6 +124,16 @@ class SessionAnswers:
         """Return the last answer that this gateway ended in a session; None for an unknown session."""
         session = self._sessions.get(key)
         return session.answers[next(reversed(session.answers))] if session and session.answers else None
+
+    def language_of(self, entry: Entry) -> Language:
+        """Return the language of a question; of one without letters, such as 👍 or a number, that of the conversation:
+        of the turns sent with it, or else of this gateway's last answers in it."""
+        asked = entry.request.asked
+        if asked is not None and asked.turns is not None:
+            return language_within(plain(entry.input), [turn.user for turn in reversed(asked.turns)])
+        session = self._sessions.get(entry.request.session)
+        answers = [] if session is None else list(session.answers.values())
+        return language_within(plain(entry.input), [answer.opening for answer in reversed(answers)])
 
     def rate(self, key: SessionKey, feedback: Feedback) -> Rated:
         """Rate an answer; the last rating counts. Raises `ProtocolError` if the answer is not one of the session's kept

@@ -16,7 +16,7 @@ from gateway.session.connections import Connections
 from gateway.session.recall import Recall
 from shared.conversation.history import History
 from shared.errors import ProtocolError
-from shared.faq import FaqHit
+from shared.faq import FaqHit, Language
 from shared.faq.answer_policy import AnswerPolicy
 from shared.faq.fallback import Fallback, choose_fallback
 from shared.faq.live import LiveFaq
@@ -44,6 +44,7 @@ class Answering:
     history: History
     beside: Tasks
     on_end: Sequence[Callable[[Entry, Response], object]]
+    language_of: Callable[[Entry], Language]
 
     # --- fallbacks
 
@@ -74,7 +75,7 @@ class Answering:
         with contained("answer", request_id=entry.response_id):  # if the search fails, the answer is "busy"
             hits += self.faq.index.search(question)
         confident, ways_on = self.policy.thresholds.confident, self.policy.ways_on
-        chosen = choose_fallback(question, hits, confident=confident, ways_on=ways_on)
+        chosen = choose_fallback(question, hits, confident=confident, ways_on=ways_on, language=self.language_of(entry))
         self.answer_with(entry, self.faq.freshness.told(chosen, wire_unix_ms()))
 
     def answer_with(self, entry: Entry, answer: Fallback) -> None:

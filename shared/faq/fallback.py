@@ -38,6 +38,7 @@ def choose_fallback(
     min_score: float = DEFAULT_MIN_SCORE,
     confident: float = FITTED.confident,
     ways_on: WaysOn = _NONE,
+    language: Language | None = None,
 ) -> Fallback:
     """Return the FAQ's answer, which replaces the model's.
 
@@ -47,8 +48,9 @@ def choose_fallback(
         min_score: the least score of an entry that is shown; below it, or if it is not related, the answer is "busy".
         confident: the least sureness of an entry that answers; below it the entry is quoted.
         ways_on: what the customer can do where no entry answers.
+        language: the conversation's, by default the question's.
     """
-    language = detect_language(question)
+    language = language or detect_language(question)
     ranked = sorted(hits, key=lambda hit: -hit.score)
     if not ranked or ranked[0].score < min_score or not ranked[0].related:
         return Fallback(source="busy", text=busy_text(language, ways_on), language=language)

@@ -161,8 +161,8 @@ class FaqIndex:
         return Found(hits, tuple(reading.read(reading.asked(part), hits) for part, hits in parts))
 
     def vector_of(self, text: str, language: Language | None = None) -> NDArray[np.float32] | None:
-        """Return the embedding of a text in `language` (by default its own), for `find`; None where there is none. To
-        be called on any thread."""
+        """Return the embedding of a text in `language` (by default its own), for `find`; None if it has none. May be
+        called on any thread."""
         if self._embed is None:
             return None
         text = plain(text)

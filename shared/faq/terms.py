@@ -11,7 +11,7 @@ in Rust). Words that every question has are dropped.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -104,6 +104,14 @@ def detect_language(text: str) -> Language:
         return "en"
     latin = len(_LETTERS.findall(_HAN.sub(" ", text)))
     return "zh" if han >= latin else "en"
+
+
+def language_within(text: str, earlier: Iterable[str]) -> Language:
+    """Return the language of a message; of one without letters, such as 👍 or a number, that of the first of the
+    `earlier` messages (the last one first) that has any."""
+    if any(map(str.isalpha, text)) or detect_language(text) == "zh":
+        return detect_language(text)
+    return detect_language(next((said for said in earlier if any(map(str.isalpha, said))), text))
 
 
 def seems_foreign(text: str) -> bool:

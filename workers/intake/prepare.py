@@ -9,11 +9,11 @@ import msgspec
 from shared.conversation.history import History
 from shared.conversation.turn import Turn
 from shared.errors import ProtocolError
-from shared.faq import Language, detect_language
 from shared.faq.answer_policy import SHOWN, AnswerPolicy, Decision, DirectAnswer, Ground, Instead, Quote, Unknown
 from shared.faq.fallback import choose_fallback
 from shared.faq.live import LiveFaq
 from shared.faq.speech.clarify import asked_by, meant_by, says_neither
+from shared.faq.terms import detect_language, language_within
 from shared.faq.words.fold import plain
 from shared.model.tokenizer import Tokenizer
 from shared.process import clock
@@ -77,7 +77,7 @@ class Preparer:
         vector = await self.faq.vector_of(asked)
         most = max(self.settings.grounding_entries, SHOWN)
         found = self.faq.index.find(asked, k=most, previous=turns, vector=vector)
-        language = _language_of(asked, turns)
+        language = language_within(asked, (turn.user for turn in reversed(turns)))
         if offered and says_neither(asked):
             decision: Decision = Unknown(language)
         else:
@@ -101,6 +101,7 @@ class Preparer:
             min_score=self.min_score,
             confident=self.policy.thresholds.confident,
             ways_on=self.policy.ways_on,
+            language=language,
         )
         sequence = self._sequence(order, bucket, prompt, now_unix_ms, held=self.guarded and not decided)
         return Job(
@@ -233,13 +234,6 @@ def _earlier_turns(turns: Sequence[Turn], order: Order, *, limit: int) -> list[T
         ][max(0, len(given) - limit) :]
     before = [turn for turn in turns if turn.asked_unix_ms < order.asked_unix_ms and not is_of(turn, order)]
     return before[max(0, len(before) - limit) :]
-
-
-def _language_of(text: str, turns: Sequence[Turn]) -> Language:
-    """Return the language of a message; of one without letters, such as 👍 or a number, that of the conversation."""
-    if any(map(str.isalpha, text)) or detect_language(text) == "zh":
-        return detect_language(text)
-    return detect_language(next((turn.user for turn in reversed(turns) if any(map(str.isalpha, turn.user))), text))
 
 
 def _in_tokens_of(revision: str, turn: Turn) -> Turn:

@@ -19,6 +19,7 @@ from shared.wire.messages import (
     ResponseCreate,
     ResponseCreated,
     Resume,
+    Said,
     SessionCreated,
     SessionDelete,
     SessionStart,
@@ -248,6 +249,20 @@ async def test_during_a_known_kafka_outage_the_faq_answers_immediately(edge: Edg
     assert [end.source for end in client.ends] == ["faq"]
     assert entry_of(edge, "e").answer.fallback == "broker"
     assert edge.producer.published == []
+
+
+@pytest.mark.parametrize("sign", ["???", "👍", "12345", "…"])
+async def test_a_fallback_without_letters_is_in_the_conversations_language(edge: Edge, sign: str) -> None:
+    """The turns sent with the question say which one that is, or else this gateway's answers before."""
+    edge.kafka_is_away = True
+    sent = ResponseCreate(event_id="c", input=sign, turns=(Said(user="怎么退货？", assistant="…"),))
+    for asked in ([ResponseCreate(event_id="a", input="怎么退货？"), ResponseCreate(event_id="b", input=sign)], [sent]):
+        client = await edge.connect().say(SessionStart(session_id=f"s{len(asked)}"), *asked)
+        await quiet()
+        assert client.ends[-1].output_text.startswith("抱歉，现在咨询的人较多")
+    client = await edge.connect().say(SessionStart(session_id="new"), ResponseCreate(event_id="d", input="12345"))
+    await quiet()
+    assert client.ends[-1].output_text.startswith("Sorry, we are very busy")
 
 
 # --- one question after the other
