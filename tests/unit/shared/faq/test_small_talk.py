@@ -16,15 +16,16 @@ MORE: dict[Kind, str] = {
     "greeting": (
         "gm|gm!|sup|wassup|whassup|morning all|hey man|yo dude|good evening team|"
         "long time no see|u there?|you there|hello? anybody?|hi bot|merry christmas|"
-        "happy new year|在吗|在么|早啊|早上好呀|新年快乐|节日快乐|圣诞快乐|哈喽在吗|有人吗|吃了吗|你好呀"
+        "happy new year|在吗|在么|早啊|早上好呀|新年快乐|节日快乐|圣诞快乐|哈喽在吗|有人吗|吃了吗|你好呀|heyy"
     ),
     "goodbye": (
         "gn|gtg|g2g|got to go|i have to go|later|laters|ttys|cu|nighty night|我先走了|先走了|"
-        "待会再聊|回头再说|拜拜咯|回聊"
+        "待会再聊|回头再说|拜拜咯|回聊|talk later|catch you later|下次聊|see tomorrow"
     ),
     "thanks": (
         "ty|tyvm|thank u sm|ta|much obliged|appreciated|thanks mate|thank you kindly|谢谢啊|"
-        "感谢感谢|3q|thx a lot|多谢了|谢谢亲|thks"
+        "感谢感谢|3q|thx a lot|多谢了|谢谢亲|thks|ty so much|"
+        "thank you so so much|you've been very helpful"
     ),
     "noted": (
         "nvm|brb|np|k|kk|one sec|one moment please|just a sec|hang on|hold on|wait|"
@@ -33,7 +34,7 @@ MORE: dict[Kind, str] = {
         "testing 123|sweet|brilliant|wow|right|true|exactly|of course|nah|whatever|"
         "forget it|算了|算了吧|稍等|稍等一下|等一下|等会儿|等等|我看看|我想想|我先看看|没关系|"
         "不客气|不谢|对不起|不好意思|抱歉|打扰了|哇|牛|"
-        "厉害了|给力|哎呀|额|呃|测试|测试一下|随便|不用了|不需要|没了|sry|my apologies|hm ok"
+        "厉害了|给力|哎呀|额|呃|测试|测试一下|随便|不用了|不需要|没了|sry|my apologies|hm ok|it's fine|i understand"
     ),
     "upset": (
         "ugh|smh|bruh|you suck|you're stupid|you are an idiot|dumb|moron|i hate you|"
@@ -42,7 +43,10 @@ MORE: dict[Kind, str] = {
         "你太蠢了|答非所问|screw you|waste of time"
     ),
     "puzzled": "say what|what??|really?|seriously?|真的吗|是吗|啊这|怎么回事|idk|i don't know|不知道|不清楚|eh?",
-    "who": "你几岁|are you human?|你是真人吗|who made you|how old are you|are you chatgpt",
+    "who": (
+        "你几岁|are you human?|你是真人吗|who made you|how old are you|are you chatgpt|is this a real person|"
+        "do you have a name|你是人还是机器"
+    ),
 }
 ASKED = (
     "are you there on sunday|wait time?|how long do I wait|test results|"
@@ -55,6 +59,8 @@ ASKED = (
     "hold my order|i hate waiting for my parcel|waste of time returning this|why|为什么|"
     "how come|是吗这个多少钱|你们真的吗|抱歉我的订单|哇这个多少钱|wait, where is my order?|brb where is it|"
     "np what about refunds|test order|imported from?|are you open|any|"
+    "see you later alligator mug|catch basin|is this real oak|do you have a name tag|talk to you about refunds|"
+    "ok and the shipping?|cheers glasses set|早上送货吗|谢谢卡有吗|"
     "anyone can return?|gm car|are you serious about refunds|u can ship?"
 )
 
