@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import msgspec
 
@@ -35,6 +36,9 @@ from workers.schedule.sequence import Sequence as TokenSequence
 
 # Shorter texts are encoded faster than a thread can be started (about 50 µs).
 _INLINE_CHARS = 2_000
+# Turns that a client sends with its question may be as long as a message. A text of words has fewer characters a token,
+# so what exceeds this does not fit a prompt, and is neither encoded nor searched for facts.
+_TOLD_CHARS_PER_TOKEN = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +73,12 @@ class Preparer:
                 return done
         turns = [
             _in_tokens_of(self.revision, turn)
-            for turn in _earlier_turns(remembered, order, limit=self.settings.history_turns)
+            for turn in _earlier_turns(
+                remembered,
+                order,
+                limit=self.settings.history_turns,
+                most_chars=self.max_length * _TOLD_CHARS_PER_TOKEN,
+            )
         ]
         offered = asked_by(turns[-1].output_text) if turns else ()
         meant = meant_by(plain(request.input), offered)
@@ -221,17 +230,21 @@ def _without_the_model(decision: Decision, question: str) -> Instead:
     return DirectAnswer(decision.entries[:1], language) if decision.entries else Unknown(language)
 
 
-def _earlier_turns(turns: Sequence[Turn], order: Order, *, limit: int) -> list[Turn]:
-    """Return the last turns before this question: those in the request, else the remembered ones.
+def _earlier_turns(turns: Sequence[Turn], order: Order, *, limit: int, most_chars: int) -> list[Turn]:
+    """Return the last turns before this question: those in the request, of together `most_chars`, else the remembered
+    ones.
 
     A remembered turn with the request's id is either its own cancelled one, which is left out, or another question's,
     which is kept if it was asked before.
     """
     if (given := order.request.turns) is not None:
-        return [
+        told = [
             Turn(request_id=f"told-{place}", user=turn.user, output_text=turn.assistant, source="model")
             for place, turn in enumerate(given)
-        ][max(0, len(given) - limit) :]
+        ]
+        newest = told[max(0, len(told) - limit) :][::-1]
+        num_chars = accumulate([len(turn.user) + len(turn.output_text) for turn in newest])
+        return [turn for turn, chars in zip(newest, num_chars, strict=True) if chars <= most_chars][::-1]
     before = [turn for turn in turns if turn.asked_unix_ms < order.asked_unix_ms and not is_of(turn, order)]
     return before[max(0, len(before) - limit) :]
 

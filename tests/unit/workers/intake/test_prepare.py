@@ -253,6 +253,19 @@ def test_what_the_asker_tells_of_the_conversation_stands_for_what_is_remembered(
     assert [name for name in ("Ada.", "Grace.") if name in prompt] == seen
 
 
+@pytest.mark.parametrize("long", ["user", "assistant"])
+def test_turns_that_fit_no_prompt_are_neither_encoded_nor_searched(long: str) -> None:
+    """One message's history of 56 KB stopped a worker's event loop for a second."""
+    prompts, encoded = recording()
+    told = (Said(user="a", assistant="a"), Said(**{"user": "b", "assistant": "b", long: "€4.90 " * 9_000}))
+    asked = job(RETURNS.question, prompts=prompts, turns_told=(*told, Said(user="c", assistant="d")))
+    assert max(map(len, encoded)) < MAX_LENGTH
+    assert ("user\nc" in encoded, "user\na" in encoded) == (True, False)
+    guard = asked.answer._guard
+    assert guard is not None
+    assert max(map(len, guard._customers)) < MAX_LENGTH
+
+
 def test_instructions_stand_for_the_shops_and_are_shared_with_nobody() -> None:
     ours = job(RETURNS.question).sequence
     told = job(RETURNS.question, instructions="Rhyme.").sequence
