@@ -61,11 +61,16 @@ def edge(
     faq = state.resolve() / FAQ
     groups: dict[str, Any] = {"edge": {**link, "quote": quote}, "faq": {"path": faq, "stale_s": stale_s}}
     settings = with_prepared_embeddings(settings_of("edge", tenant=_tenant_of(token_file), **groups))
-    check_ports(settings.gateway)  # before the model is prepared, which takes minutes
+    check_ports(settings.gateway, command_at)  # before the model is prepared, which takes minutes
     ensure_engine(settings, Console(stderr=True))
     redis = (*_REDIS, f"dir {state.resolve()}")
     with lock_state(state, settings.tenant):
         raise typer.Exit(run_until_signal(lambda stop: _run(settings, redis, stop)))
+
+
+def command_at(port: int) -> str:
+    """Return how to start an edge on a port."""
+    return f"{PREFIX}GATEWAY__PORT={port} replyline edge"
 
 
 def lock_state(state: Path, tenant: str) -> IO[str]:

@@ -12,7 +12,7 @@ import errno
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from http.client import HTTPException
@@ -250,27 +250,28 @@ async def _wait(stop: asyncio.Event, limit_s: float) -> None:
             await stop.wait()
 
 
-def check_ports(gateway: GatewaySettings) -> None:
-    """Raise `ServiceError` or `ListenError` if a configured port cannot be used."""
+def check_ports(gateway: GatewaySettings, command: Callable[[int], str] = demo_command) -> None:
+    """Raise `ServiceError` or `ListenError` if a configured port cannot be used. `command` returns the command for
+    another port."""
     if gateway.port:
-        _check_port(gateway.host, gateway.port)
+        _check_port(gateway.host, gateway.port, command)
     for name in ("http_port", "grpc_port"):
         if getattr(gateway, name):
             ListenAddress.of_settings("gateway", gateway, name).listen().close()
 
 
-def _check_port(host: str, port: int) -> None:
+def _check_port(host: str, port: int, command: Callable[[int], str] = demo_command) -> None:
     """Raise `ServiceError` if the gateway cannot listen on this address."""
     problem = listen_problem(host, port)
     if problem is None:
         return
     if problem.errno == errno.EADDRINUSE:
         user = " by another Replyline; use that one, or choose" if is_replyline(host, port) else "; choose"
-        raise ServiceError(f"port {port} is in use on {host}{user} another: {demo_command(another_port(port))}")
+        raise ServiceError(f"port {port} is in use on {host}{user} another: {command(another_port(port))}")
     why = (problem.strerror or str(problem)).partition(" (while ")[0]
     raise ServiceError(
         f"the gateway cannot listen on {host_port(host, port)} ({why}); set {PREFIX}GATEWAY__HOST to an address "
-        f"of this machine, or choose another port: {demo_command(another_port(port))}"
+        f"of this machine, or choose another port: {command(another_port(port))}"
     )
 
 

@@ -26,6 +26,8 @@ _LOG_LINES: Final = 5
 # answers all of them.
 _UNLIMITED: Final = {
     "AUTH__MODE": "anonymous",
+    "AUTH__SECRET_FILE": "",
+    "AUTH__JWKS": "",
     "GATEWAY__MESSAGES_PER_MINUTE": "1000000",
     "GATEWAY__MAX_INFLIGHT": "100000",
     "GATEWAY__MAX_CONNECTIONS": "100000",

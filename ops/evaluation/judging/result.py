@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final
 
 from msgspec import Struct
@@ -125,7 +126,7 @@ class FigureBound(Struct, frozen=True, kw_only=True):
     value: float
 
     def missed(self, figures: Figures) -> str | None:
-        """In a line, why the figures do not meet it; None where they do."""
+        """Return in one line why the figures do not meet it; None if they do."""
         measured = getattr(figures, self.name)
         if measured is None:
             return f"{self.name} was not measured, and {self._sign} {self.value:g} is required"
@@ -138,16 +139,16 @@ class FigureBound(Struct, frozen=True, kw_only=True):
 
 
 def parse_bound(text: str) -> FigureBound:
-    """`en_right=0.9`. Raises `SettingsError`."""
+    """Return the bound in a text such as `en_right=0.9`. Raises `SettingsError`."""
     name, _, value = text.partition("=")
     if name not in Figures.__struct_fields__:
         raise SettingsError(
             f"--require {text}: there is no figure {name!r}; choose {', '.join(Figures.__struct_fields__)}"
         )
-    try:
-        return FigureBound(name=name, value=float(value))
-    except ValueError:
-        raise SettingsError(f"--require {text}: write a number after it: {name}=0.9") from None
+    with suppress(ValueError):
+        if 0 <= (share := float(value)) <= 1:
+            return FigureBound(name=name, value=share)
+    raise SettingsError(f"--require {text}: write a share from 0 to 1 after it: {name}=0.9")
 
 
 def _asked(one: Judged, language: Language) -> bool:

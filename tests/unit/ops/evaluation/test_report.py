@@ -102,7 +102,14 @@ def test_a_bound_is_met_or_missed_in_a_line(bound: str, missed: str | None) -> N
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("right=0.9", "there is no figure 'right'; choose en_right"), ("en_right=much", "write a number"), ("", "''")],
+    [
+        ("right=0.9", "there is no figure 'right'; choose en_right"),
+        *(
+            (f"en_right={value}", "write a share from 0 to 1")
+            for value in ("much", "", "90%", "2", "-0.1", "nan", "inf")
+        ),
+        ("", "''"),
+    ],
 )
 def test_a_bound_that_says_nothing_is_refused(text: str, said: str) -> None:
     with pytest.raises(SettingsError, match=said):

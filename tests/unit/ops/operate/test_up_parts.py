@@ -11,12 +11,13 @@ import pytest
 
 from ops import cli
 from ops.model import terminal
-from ops.operate import up
+from ops.operate import edge, up
 from ops.operate.doctor.rows import PortUse
 from ops.operate.up import EmbeddedSystem
 from ops.stack.port_use import another_port, port_use
 from ops.stack.processes import ServiceError
 from shared.settings import Settings
+from shared.settings.gateway import GatewaySettings
 
 
 def refused(monkeypatch: pytest.MonkeyPatch, number: int, port: int = 8_080) -> str:
@@ -55,6 +56,13 @@ async def test_a_demo_that_cannot_start_leaves_the_log_of_the_one_that_runs(
     with pytest.raises(ServiceError, match="port 9000 is in use"):
         await up.up(Settings.model_validate({"gateway": {"port": 9_000}}), asyncio.Event(), as_json=False)
     assert log.read_text() == "what the first has logged\n"
+
+
+def test_a_refused_port_of_an_edge_names_the_edges_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(up, "listen_problem", lambda *_: OSError(errno.EADDRINUSE, "in use"))
+    monkeypatch.setattr(up, "is_replyline", lambda *_: False)
+    with pytest.raises(ServiceError, match="another: REPLYLINE_GATEWAY__PORT=8086 replyline edge"):
+        up.check_ports(GatewaySettings(port=8_085), edge.command_at)
 
 
 def test_a_used_port_is_refused_before_the_model_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
