@@ -67,14 +67,14 @@ export class AnswerView {
     else this.show(source === "clarify" ? output_text.split("\n", 1)[0] : output_text); // buttons have the rest
     if (source === "quote") this.#prose.quote(grounding.length);
     const based = NAMES_ITS_ENTRIES.includes(source) ? [] : grounding;
-    const links = source === "quote" ? grounding : [];
+    const links = source === "quote" ? grounding.filter(({ url }) => url) : [];
     const offered = source === "clarify" ? [...grounding.map(({ question }) => question), this.#strings.neither] : [];
     const choices = offered.map((question) => this.#choice(question));
     const [button, facts] = factsDisclosure(this.#strings, response);
     this.#foot.replaceChildren(
       ...(choices.length > 0 ? [h("div", { class: "choices" }, ...choices)] : []),
       ...based.map((entry) => basis(this.#strings, entry, output_text)),
-      ...links.map(({ question, url }) => (url ? h("p", { class: "basis" }, page(question, url)) : null)),
+      ...links.map(({ question, url = "" }) => h("p", { class: "basis" }, page(question, url))),
       h("div", { class: "meta" }, ...this.#origin(response), this.#ratingOf(response), button),
       facts,
     );

@@ -1,5 +1,8 @@
 """A customer's view of who answered: the model, the help pages instead, or no one, and then a person is offered."""
 
+import re
+from typing import get_args
+
 import msgspec
 import pytest
 from playwright.async_api import Page, expect
@@ -86,6 +89,17 @@ async def test_a_quote_is_not_shown_as_an_answer(
     await expect(page.locator(".prose .quoted")).not_to_have_css("border-inline-start-width", "0px")
     await expect(page.locator(".basis")).to_have_count(0)
     await expect(page.locator("[aria-live=polite]")).to_contain_text(note)
+
+
+@pytest.mark.parametrize("source", get_args(Source))
+async def test_under_an_answer_is_nothing_that_is_not_there(
+    gateway: ScriptedGateway, open_chat: OpenChat, source: Source
+) -> None:
+    gateway.scripts["?"] = Script(deltas=("Yes.",), source=source, grounding=(RETURNS, WARRANTY))
+    page = await open_chat()
+    await ask(page)
+    await expect(page.locator(".meta")).to_be_visible()
+    await expect(page.locator(".foot")).not_to_contain_text(re.compile("null|undefined"))
 
 
 @pytest.mark.parametrize("source", ["faq", "quote", "model"])
