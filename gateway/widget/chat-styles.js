@@ -237,6 +237,14 @@ slot {
 @media (max-width: 480px), (max-height: 480px) {
   :host([floating]) .panel { inset: 0; width: auto; height: 100vh; height: 100dvh; border: 0; border-radius: 0; }
 }
+/* A phone's keyboard, or a zoom of 400 %, leaves so little. */
+@media (max-height: 320px) {
+  header { padding-block: 0; }
+  .title { flex-wrap: nowrap; }
+  .log { padding-block: 8px; }
+  .care { margin-block-end: 0; }
+  slot { padding-block: 4px; }
+}
 
 @media (prefers-reduced-motion: reduce) {
   *, ::before, ::after { animation: none !important; transition: none !important; }

@@ -96,7 +96,9 @@ export class ReplylineChat extends HTMLElement {
   /** Insert the chat of a script tag with `data-auto`, unless the page has one. @param {string | undefined} consent */
   static insertOnce(consent) {
     if (ReplylineChat.#auto || document.querySelector(NAME)) return;
-    const chat = h(NAME, { floating: true, "data-auto": true, "data-consent-training": consent });
+    // Turbo morphs a page by `remove()`, which takes the chat away for good.
+    const kept = { "data-auto": true, "data-turbo-permanent": true };
+    const chat = h(NAME, { floating: true, ...kept, "data-consent-training": consent });
     ReplylineChat.#auto = chat;
     chat.#comeBack();
   }

@@ -102,6 +102,7 @@ SHOPS = {
     "policy-hosts": Shop(policy="default-src 'self'; script-src 'self' {gateway}; connect-src {socket}"),
     "frame": Shop(framed=True),
     "320px": Shop(options=screen(320, 480)),
+    "keyboard": Shop(options=screen(320, 256)),
     "sideways": Shop(options=screen(640, 320)),
     "zoomed": Shop(options={**screen(640, 360), "device_scale_factor": 2}),
     "animated": Shop(options={"reduced_motion": "no-preference"}),

@@ -35,6 +35,9 @@ SWAPS = {
     "innerHTML": "document.body.innerHTML = '<h1>Next</h1>'",
     "hydration": "chat.parentNode.removeChild(chat)",
     "preview, then the page": "document.body.replaceWith(swap()); await 0; document.body.replaceWith(swap())",
+    "morph": """for (const node of [...document.body.children])
+        if (!node.hasAttribute("data-turbo-permanent")) node.remove();
+        document.body.prepend(...swap().children)""",
     "no body for a while": """document.body.remove(); await new Promise((resolve) => setTimeout(resolve, 50));
         document.documentElement.append(swap())""",
     "snapshot as nodes": """const snapshot = document.body.cloneNode(true); document.body.replaceWith(swap());
