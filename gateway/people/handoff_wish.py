@@ -40,6 +40,7 @@ class _Phrasings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         end: follows each word
+        mentions: matches at least once in each clause in which one of the `patterns` does
         patterns: wishes within a clause, made of named `parts`
         denials: a wish after one of these does not count
         no_denials: unless one of these comes before the wish too
@@ -50,6 +51,7 @@ class _Phrasings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     end: str
+    mentions: str
     parts: dict[str, str]
     patterns: list[str]
     denials: str
@@ -118,11 +120,13 @@ _ACCEPTANCES: Final = [
 
 @lru_cache(4)
 def _wishes(own: tuple[str, ...]) -> list[tuple[str, list[re.Pattern[str]], _Phrasing]]:
-    """Return for each language the end of a word, its patterns (denials first) and its whole-clause wishes, including
-    the shop's own."""
+    """Return for each language the end of a word, its patterns (mentions and denials first) and its whole-clause
+    wishes, including the shop's own."""
     wishes = []
     for said in _LANGUAGES:
-        patterns = [re.compile(said.expand(each)) for each in (said.denials, said.no_denials, *said.patterns)]
+        patterns = [
+            re.compile(said.expand(each)) for each in (said.mentions, said.denials, said.no_denials, *said.patterns)
+        ]
         listed = [*said.wishes, *filter(None, (said.end.join(_words_in(fold(wish))) for wish in own))]
         wishes.append((said.end, patterns, _Phrasing.of(said.end, listed, said.around)))
     return wishes
@@ -132,12 +136,12 @@ def wants_person(text: str, own: tuple[str, ...] = ()) -> bool:
     """Return whether a text explicitly asks for a person. `own` are the shop's additional phrasings, each a whole
     clause; polite words around them are ignored."""
     text = plain(text)
-    if len(text) > MAX_CHARS or small_talk(text) in _ENDING:
+    if len(text) > MAX_CHARS:
         return False
-    text = without_courtesies(text)
-    folded = _SPACED.sub(lambda word: word[0][::2], fold(text))
+    folded = _SPACED.sub(lambda word: word[0][::2], fold(without_courtesies(text)))
     clauses = [clause for clause in _CLAUSES.split(folded) if clause.strip()]
-    return any(_is_wish(clause, end, patterns, listed) for clause in clauses for end, patterns, listed in _wishes(own))
+    wishes = (_is_wish(clause, end, patterns, listed) for clause in clauses for end, patterns, listed in _wishes(own))
+    return any(wishes) and small_talk(text) not in _ENDING
 
 
 def accepts_offer(text: str) -> bool:
@@ -154,9 +158,9 @@ def _is_wish(clause: str, end: str, patterns: Sequence[re.Pattern[str]], listed:
         return False
     if listed.fits(_words_in(clause)):
         return True
-    denial, no_denial, *wishes = patterns
+    mention, denial, no_denial, *wishes = patterns
     clause = end.join(_words_in(clause))
-    for wish in wishes:
+    for wish in wishes if mention.search(clause) else ():
         for found in wish.finditer(clause):
             before = clause[: found.start()]
             if not denial.search(before) or no_denial.search(before):
