@@ -14,6 +14,7 @@ from shared.wire.messages import ErrorEvent, ResponseCreated, ResponseDelta, Res
 from shared.wire.outcome import Response
 
 _OWN_FAULT: Final = "internal"
+_OF_CANCELS: Final = "unknown_response"
 AnswerEvent = ResponseCreated | ResponseDelta | ResponseDone | ErrorEvent
 
 
@@ -270,7 +271,9 @@ class Ledger:
             return
         self._note(page, now_s, said)
         if page.ends:
-            self._breach(page, Breach.TWICE, said)
+            # The answer to a cancel that was sent before the end arrived: an erasure had removed the answer.
+            if message.error.code != _OF_CANCELS:
+                self._breach(page, Breach.TWICE, said)
             return
         page.refused = message.error.code
         if message.error.code == _OWN_FAULT:

@@ -319,6 +319,12 @@ def test_a_fallback_and_a_prefix_of_the_models_answer_are_right_texts() -> None:
     assert verdict.endings == {"busy incomplete/stop": 1, "model incomplete/deadline": 1}
 
 
+def test_a_cancel_that_crosses_the_end_of_an_erasure_may_be_refused() -> None:
+    told = right_answer(0, "s0", [])
+    told.add(refusal(told, "unknown_response"), 1.0)
+    assert verdict_of([told]).holds
+
+
 @pytest.mark.parametrize("came_back", [True, False])
 def test_only_a_client_that_changed_gateways_may_get_an_unread_question_error(came_back: bool) -> None:
     told = right_answer(0, "s0", [])
