@@ -8,7 +8,7 @@ import pytest
 from shared.settings import Settings
 from tests.chaos.actors import member
 from tests.integration.doors import test_tenant_flood
-from tests.integration.faults import test_open_questions
+from tests.integration.faults import test_every_door, test_open_questions
 from tests.integration.harness import test_overload
 from tests.proofs.elastic import pool, test_hot_cold, test_reserve
 from tests.proofs.lifecycle import setting
@@ -25,6 +25,7 @@ def marked(mark: pytest.MarkDecorator) -> dict[str, Any]:
 PROOFS: Final[Mapping[str, Mapping[str, Any]]] = {
     "chaos": {name.lower(): value for name, value in member.ENV.items()},
     "elastic": COMMON | pool.SETTINGS,
+    "every door": COMMON | test_every_door._SETTINGS,
     "hot and cold": COMMON | test_hot_cold.SETTINGS | {"gateway__placement": "hash"},
     "reserve": COMMON | test_reserve.SETTINGS | {"worker__long_slots_share": max(test_reserve.SHARES.values())},
     "lifecycle": setting.SETTINGS,
