@@ -62,7 +62,9 @@ class FaqHit(msgspec.Struct, frozen=True):
         entry: The entry as the FAQ has it.
         score: The share of the question that the entry covers, in 0..1.
         sureness: The probability, in 0..1, that the entry answers the question.
-        bears_opening: Whether a "Yes" or "No" that opens the answer is one to this question; true of any other answer.
+        bears_opening: Whether the "Yes" or "No" at the beginning of the answer answers this question too. True for an
+            answer
+            without one.
         related: Whether the entry has more to do with the question than with most questions off every shop's topic.
     """
 

@@ -63,9 +63,11 @@ class Settings(BaseSettings):
     @model_validator(mode="before")
     @classmethod
     def _drop_space(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """Drop the space around texts, as YAML's blocks and files of variables leave it. A setting whose variable is
-        blank, as Compose writes it for `VARIABLE: ${VARIABLE:-}`, has its default: an empty host would be every
-        address."""
+        """Strip the space around texts, which YAML blocks and files of variables leave there.
+
+        A blank variable, as Compose writes it for `VARIABLE: ${VARIABLE:-}`, means the setting's default. Otherwise a
+        blank host would mean every address.
+        """
 
         def stated(values: dict[str, Any]) -> dict[str, Any]:
             texts = {name: value.strip() if isinstance(value, str) else value for name, value in values.items()}

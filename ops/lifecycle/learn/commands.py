@@ -160,7 +160,7 @@ async def _confirm(settings: Settings, folder: Path, name: str, answer: str, que
 
 
 def _asked_for(candidate: Candidate) -> str:
-    """Show the customer's question and ask for another wording. Raises `SettingsError` if no terminal can."""
+    """Show the customer's question and ask for another wording. Raises `SettingsError` without a terminal."""
     if not sys.stdin.isatty():
         raise SettingsError("--question is missing: every customer can read it, so write it in your own words")
     typer.echo(f"a customer wrote: {printable(candidate.newest.bad.question)}")

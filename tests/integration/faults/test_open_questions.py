@@ -118,7 +118,8 @@ async def test_no_answer_open_at_a_kill_fails_or_restarts(fleet: Fleet, reliabil
 
 
 def _wrong(answer: Answer | BaseException) -> str:
-    """Return an answer's fault: `check` requires that each begins once."""
+    """Return what is wrong with an answer; empty if it is right. `check` tests separately that no answer begins
+    twice."""
     if isinstance(answer, BaseException):
         return repr(answer)[:300]
     return "" if answer.outcome == ("incomplete", "max_output_tokens", "model") else str(answer.response)[:300]

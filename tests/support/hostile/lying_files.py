@@ -27,7 +27,7 @@ def pickled(mark: Path) -> bytes:
 
 
 def torch_zip(mark: Path) -> bytes:
-    """As `torch.save` writes it: a zip with a pickle in it."""
+    """Return a file like those of `torch.save`: a zip with a pickle in it."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("archive/data.pkl", pickled(mark))

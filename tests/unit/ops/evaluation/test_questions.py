@@ -67,7 +67,8 @@ def test_no_question_occurs_twice() -> None:
 
 @pytest.mark.parametrize("question", [q for q in QUESTIONS if q.answerable], ids=lambda question: question.id)
 def test_the_faqs_own_words_answer_the_question(question: Question) -> None:
-    """Each entry alone, or of a double question all together: so no fact is asked for that the FAQ does not have."""
+    """The text of any of its entries is judged right, for a double question that of all together. So no question asks
+    for a fact that the FAQ lacks."""
     entries = [entry_of(entry_id, question.language) for entry_id in question.entries]
     for some in [entries] if question.kind == "double" else [[entry] for entry in entries]:
         grounding = tuple(entry.as_grounding() for entry in some)
@@ -76,7 +77,7 @@ def test_the_faqs_own_words_answer_the_question(question: Question) -> None:
 
 
 def test_another_entrys_words_hardly_ever_pass_for_the_answer() -> None:
-    """Else a wrong entry, quoted, would be called right."""
+    """Otherwise a quote of a wrong entry would be judged right."""
     words = [(entry.language, entry.id, normal(entry.answer)) for entry in FAQ]
 
     def passes(question: Question, answer: str) -> bool:

@@ -33,7 +33,8 @@ def row(forecaster: Forecast, series: Series = RAMP, horizon_min: float = 10) ->
 
 
 def test_a_bin_is_forecast_from_those_before_it() -> None:
-    """On a ramp of 1 a bin the last value is off by as many as the steps: one that saw the bin itself would not be."""
+    """The series rises by 1 a bin, so the last known value is too low by the number of bins ahead. It would be right if
+    the forecast saw the bin itself."""
     total = sum(range(180, 240))
     assert row(Headroom(0.0)).under == pytest.approx(60 / total)
     assert row(Headroom(0.0), horizon_min=20).under == pytest.approx(120 / total)

@@ -100,7 +100,7 @@ def test_a_damaged_version_is_refused_for_a_named_reason(
 def test_an_older_releases_version_is_opened_by_its_registry_entry_and_never_with_trusted_keys(
     tmp_path: Path, keys: tuple[Ed25519PrivateKey, ...], swapped: str
 ) -> None:
-    """Its id has 48 bits, and nothing named its golden prompts."""
+    """A version of an older release has an id of 48 bits, and its document has no digest of the golden prompts."""
     version = write_version(tmp_path, earlier=True, key=KEY)
     assert len(version.id) == 12
     model = trusting(tmp_path, *keys) if keys else ModelSettings(versions_dir=tmp_path)

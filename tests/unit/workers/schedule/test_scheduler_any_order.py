@@ -101,7 +101,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.shown.add(sequence.request_id)
 
     def holding(self) -> list[Sequence]:
-        """Those that have written and shown nothing."""
+        """Return the sequences that have written tokens but shown no text yet."""
         return [s for s in self.here.values() if s.held and s.output_ids and s.request_id not in self.shown]
 
     def late(self, sequence: Sequence) -> bool:

@@ -10,7 +10,7 @@ HOUR_MS = 3_600_000.0
 
 
 class AnyBooks(RuleBasedStateMachine):
-    """Requests of a few groups arrive, are served or given up, in any order, while time passes, and are put back."""
+    """Requests of a few groups arrive, are served, given up and put back, in any order, while time passes."""
 
     def __init__(self) -> None:
         super().__init__()
