@@ -63,8 +63,7 @@ class FaqHit(msgspec.Struct, frozen=True):
         score: The share of the question that the entry covers, in 0..1.
         sureness: The probability, in 0..1, that the entry answers the question.
         bears_opening: Whether the "Yes" or "No" at the beginning of the answer answers this question too. True for an
-            answer
-            without one.
+            answer without one.
         related: Whether the entry has more to do with the question than with most questions off every shop's topic.
     """
 
@@ -121,7 +120,9 @@ def read_files(path: Path) -> list[bytes]:
 def _files(path: Path) -> list[Path]:
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]
     if not files:
-        raise SettingsError(f"FAQ folder {path}: holds no .json file")
+        raise SettingsError(
+            f"FAQ folder {path}: holds no .json file; make one: replyline faq read PAGES --out {path}/faq.json"
+        )
     return files
 
 

@@ -305,7 +305,10 @@ class DemandScaler:
 
     def _say_kept(self, largest: _Need, size: int) -> str:
         if largest.to_keep < size:
-            return f"{_say_window(largest, self.sizing)}, and {self.sizing.least} is the least"
+            bound = f"{self.sizing.least} is the least"
+            if self.sizing.most < self.sizing.least:
+                bound += f", but {self.sizing.most} the most that the topics' partitions allow"
+            return f"{_say_window(largest, self.sizing)}, and {bound}"
         if largest.waiting >= max(largest.carriers, largest.survivors):
             return f"requests were behind within {self.sizing.stabilisation_ms / 1_000:.0f} s"
         if largest.carriers < size <= largest.survivors:

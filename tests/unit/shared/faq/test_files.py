@@ -195,7 +195,10 @@ def test_a_file_of_another_form_is_refused_with_the_expected_form(tmp_path: Path
 
 def test_a_folder_without_json_and_a_missing_file_are_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("[]", encoding="utf-8")
-    for path, said in ((tmp_path, r"holds no \.json file"), (tmp_path / "none.json", r"none\.json: No such file")):
+    for path, said in (
+        (tmp_path, r"holds no \.json file; make one: replyline faq read"),
+        (tmp_path / "none.json", r"none\.json: No such file"),
+    ):
         with pytest.raises(SettingsError, match=said):
             read_entries(path)
 

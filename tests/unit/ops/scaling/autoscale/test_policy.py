@@ -220,6 +220,9 @@ def test_the_bounds_are_reasons_too() -> None:
     assert "12 is the most" in look(scaler(2), 0, 60.0).reason
     assert sizes(scaler(2, least=0), [0.0] * 7)[-1] == 0
     assert "1 is the least" in look(scaler(1), 0, 0.0).reason
+    bounded = look(scaler(1, least=2, most=1), 0, 0.0)
+    assert bounded.workers == 1
+    assert bounded.reason.endswith("2 is the least, but 1 the most that the topics' partitions allow")
 
 
 def test_the_first_size_is_what_is_there_and_a_new_leader_goes_on_where_the_last_stood() -> None:
