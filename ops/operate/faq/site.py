@@ -4,6 +4,7 @@ The site's robots.txt is obeyed, and other hosts are not visited. Four pages are
 """
 
 import re
+import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,7 @@ from shared.nouns import counted
 _AGENT: Final = "Replyline"
 _AT_ONCE: Final = 4
 _TIMEOUT_S: Final = 20.0
+_PAGE_S: Final = 60.0
 _MOST_BYTES: Final = 16 * 1024 * 1024
 _MOST_SITEMAPS: Final = 100
 _MOST_REDIRECTS: Final = 5
@@ -173,11 +175,7 @@ def _kind(response: httpx2.Response) -> str:
 
 
 def _text(url: str, kind: str, response: httpx2.Response) -> str:
-    data = bytearray()
-    for part in response.iter_bytes():
-        data += part
-        if len(data) > _MOST_BYTES:
-            raise _NoPageError(f"has more than {_MOST_BYTES // 1024 // 1024} MiB; split it")
+    data = _read(response)
     if kind == ".xml" and data.startswith(b"\x1f\x8b"):
         return _unpacked(bytes(data)).decode("utf-8", "replace")
     meta = _CHARSET.search(data[:_SNIFFED_BYTES])
@@ -188,6 +186,18 @@ def _text(url: str, kind: str, response: httpx2.Response) -> str:
         raise _NoPageError(f"is in {charset}, which is unknown; save it as UTF-8") from None
     except UnicodeDecodeError as error:
         raise _NoPageError(f"is not {charset}, as it says, at byte {error.start} of {url}") from None
+
+
+def _read(response: httpx2.Response) -> bytearray:
+    """Read a body. Raises `_NoPageError` if it is too long, or too slow: each byte may come in time."""
+    data, until_s = bytearray(), time.monotonic() + _PAGE_S
+    for part in response.iter_bytes():
+        data += part
+        if len(data) > _MOST_BYTES:
+            raise _NoPageError(f"has more than {_MOST_BYTES // 1024 // 1024} MiB; split it")
+        if time.monotonic() > until_s:
+            raise _NoPageError(f"takes longer than {_PAGE_S:.0f} s")
+    return data
 
 
 def _unpacked(data: bytes) -> bytes:
@@ -206,14 +216,15 @@ def _robots(client: httpx2.Client, url: str) -> list[str]:
     forbid everything."""
     address = urljoin(url, "/robots.txt")
     try:
-        response = client.get(address, follow_redirects=True)
-    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-        raise _NoPageError(f"{address} cannot be fetched: {error}") from None
-    if response.status_code >= _SERVER_ERROR:
-        raise _NoPageError(f"{address} has status {response.status_code}, so nothing may be read; try later")
-    if response.status_code in _FORBIDDEN:
+        with client.stream("GET", address, follow_redirects=True) as response:
+            status, text = response.status_code, _read(response).decode("utf-8", "replace")
+    except (httpx2.HTTPError, httpx2.InvalidURL, _NoPageError) as error:
+        raise _NoPageError(f"{address} cannot be read: {str(error) or type(error).__name__}") from None
+    if status >= _SERVER_ERROR:
+        raise _NoPageError(f"{address} has status {status}, so nothing may be read; try later")
+    if status in _FORBIDDEN:
         return ["User-agent: *", "Disallow: /"]
-    return response.text.splitlines() if response.status_code == _OK else []
+    return text.removeprefix("\ufeff").splitlines() if status == _OK else []
 
 
 def _links(page: Fetched) -> list[str]:

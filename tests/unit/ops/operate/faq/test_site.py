@@ -191,6 +191,10 @@ REFUSED: Final[dict[str, tuple[dict[str, Any], str]]] = {
         {START: page("Help"), "https://shop.example/robots.txt": (503, {}, "")},
         "https://shop.example/robots.txt has status 503, so nothing may be read; try later",
     ),
+    "robots.txt is too large": (
+        {START: page("Help"), "https://shop.example/robots.txt": b"#" * (17 << 20)},
+        "https://shop.example/robots.txt cannot be read: has more than 16 MiB; split it",
+    ),
     "robots.txt forbids all": (
         {START: page("Help"), "https://shop.example/robots.txt": "User-agent: *\nDisallow: /\n"},
         "robots.txt forbids it; allow Replyline there, or save the pages in a folder",
