@@ -68,6 +68,7 @@ ASKED = (
 COURTESIES = (
     "{} Thanks!", "{} thx", "{} thank you very much in advance, bye", "Hi, {}", "Hello there! {}", "hey team {}",
     "sorry to bother you, {}", "Good morning. I hope you are well. {} Kind regards", "could you please tell me {}",
+    "{} thx in advance xx",
     "quick question: {}", "Dear Sir or Madam,\n{}\nBest regards", "i was wondering {} pls", "Happy new year! {}",
     "请问{}谢谢", "你好，{}", "麻烦问一下，{}", "您好，打扰一下，{}谢谢您", "亲，在吗？{}", "客服你好！{}辛苦了",
     "不好意思想请教一下{}",

@@ -304,6 +304,7 @@ def test_each_faq_question_is_found_in_traditional_characters() -> None:
         ("its id, were well, the want of a tent", "its id, were well, the want of a tent"),
         ("退款要多久？\n\n张伟\n邮箱：zw@163.example\n签名由 网易邮箱大师 定制", "退款要多久？"),
         ("灯坏了\n发自 网易邮箱大师", "灯坏了"),
+        ('怎么退货？\n\n------------------ Original ------------------\nFrom: "Shop"\n\nHow do I pay?', "怎么退货？"),
         ("Sent from my iPhone", "Sent from my iPhone"),
         ("-- \nJane", "Jane"),
         ("Where is it?\n-- \nJane\nhttps://shop.example/?id=7", "Where is it?"),
