@@ -15,7 +15,7 @@ from workers.schedule.goodput.bars import Bars
 from workers.schedule.goodput.books import Books
 from workers.schedule.goodput.forecast import AT_LEAST, LIKELY, Forecast
 from workers.schedule.goodput.plan import LONG, Reserve, make_plan
-from workers.schedule.goodput.queue import Queue
+from workers.schedule.goodput.queue import Item, Queue
 from workers.schedule.goodput.rows import Rows
 from workers.schedule.lengths import OutputLengths
 from workers.schedule.outlook import Outlook
@@ -29,6 +29,8 @@ _LEAST_MARGIN: Final = 1.1
 _MOST_MARGIN: Final = 1.3
 _MARGIN_MISSED: Final = 1.03
 _MARGIN_MET: Final = 0.998
+# An idle machine tries a request that is predicted to be late, once in this time: only calls correct the predictions.
+_TEST_EVERY_MS: Final = 1_000.0
 _PLAN_EVERY_MS: Final = 10.0
 _PLAN_MS_PER_WAITING: Final = 0.3
 # share of the offered work: while more is served, every slot may be used
@@ -57,7 +59,7 @@ class Goodput:
         self._margin = _LEAST_MARGIN
         self._tried: set[str] = set()  # requests that run with little hope, in slots that no other one needs
         self._calm = False
-        self._planned_unix_ms = float("-inf")
+        self._planned_unix_ms = self._tested_unix_ms = float("-inf")
 
     # --- the queue
 
@@ -104,10 +106,13 @@ class Goodput:
         only = LONG if load.free <= self._reserve.unheld(load.running) else None
         while (item := self._queue.pop(first_come=self._calm, only=only)) is not None:
             spare = self._spare(load)
-            if item.late(now_unix_ms, step_ms, self._margin, spare=spare):
+            is_late = item.late(now_unix_ms, step_ms, self._margin, spare=spare)
+            if is_late and not self._may_test(item, now_unix_ms, load):
                 self._books.dropped(item)
                 self._given_up.append(item.sequence)
                 continue
+            if is_late:
+                self._tested_unix_ms = now_unix_ms
             if spare and item.late(now_unix_ms, step_ms, self._margin, spare=False):
                 self._tried.add(item.sequence.request_id)
             self._books.served(item)
@@ -158,6 +163,13 @@ class Goodput:
         """Return whether every waiting request has a free slot and most of the machine is idle."""
         return len(self._queue) <= load.free and 2 * len(load.running) < self._most_rows
 
+    def _may_test(self, item: Item, now_unix_ms: float, load: RunningLoad) -> bool:
+        """Return whether a late request is tried, since nothing runs and its customer still waits for the model. One
+        whose client set an earlier deadline would test nothing."""
+        since_ms = now_unix_ms - self._tested_unix_ms
+        is_due = not (load.running or 0 <= since_ms < _TEST_EVERY_MS)
+        return is_due and item.sequence.deadline.promised is None and now_unix_ms < item.first_token_unix_ms
+
     # --- giving up
 
     def give_up(self, now_unix_ms: float, load: RunningLoad) -> list[Sequence]:
@@ -197,6 +209,8 @@ class Goodput:
             self._given_up.append(item.sequence)
 
     def _plan(self, now_unix_ms: float, load: RunningLoad) -> None:
+        if len(self._queue) == 1 and self._may_test(self._queue.items[0], now_unix_ms, load):
+            return
         plan = make_plan(
             self._queue.items,
             self._books,

@@ -147,6 +147,23 @@ def test_while_slots_stand_idle_a_doubtful_request_is_tried() -> None:
     assert policy.admit(0, RunningLoad(4)) is sequence
 
 
+def test_an_idle_machine_tries_a_late_request_once_a_second() -> None:
+    """Only calls correct the predictions: a worker slowed down for a moment would give up every request for ever."""
+    policy, busy = goodput(4), [running("r1", output=500)]
+
+    def is_tried(now: int, rows: list[Sequence]) -> bool:
+        late, load = asked(f"s{now}", deadline=now + 50, prompt=400), RunningLoad(4, rows)
+        add(policy, [late], now)
+        if policy.give_up(now, load):
+            return False
+        assert policy.admit(now, load) is late
+        return True
+
+    times = (0, 500, 999, 1_000, 1_500, 5_000)
+    assert [is_tried(now, []) for now in times] == [True, False, False, True, False, True]
+    assert not is_tried(9_000, busy)
+
+
 def test_one_that_is_tried_and_leaves_before_it_has_a_slot_leaves_nothing_behind() -> None:
     """It was taken, and waits for tokens that another holds."""
     policy = goodput(num_slots=4)
