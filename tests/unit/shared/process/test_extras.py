@@ -24,6 +24,7 @@ INSTALLED_BY = {
     "grpc": "grpcio",
     "grpc_health": "grpcio-health-checking",
     "grpc_reflection": "grpcio-reflection",
+    "hiredis": "redis",
     "jwt": "pyjwt",
     "markdown_it": "markdown-it-py",
     "ml_dtypes": "onnx",
