@@ -91,7 +91,8 @@ def small_talk(text: str) -> Kind | None:
     said = _NO_LETTERS.sub("" if language == "zh" else " ", folded).strip()
     if not said or _EMOTICONS.fullmatch(text):
         return _meaning_of_signs(text)
-    for words in (said, *(_DRAWN_OUT.sub(letters, said) for letters in (r"\1", r"\1\1"))):
+    drawn_out = [_DRAWN_OUT.sub(letters, said) for letters in (r"\1", r"\1\1")] if _DRAWN_OUT.search(said) else []
+    for words in (said, *drawn_out):
         if is_pieces_only(words + _END[language], _PIECE[language]):
             return next((kind for kind, pattern in _KINDS[language].items() if pattern.search(words)), None)
     return None
@@ -103,12 +104,18 @@ def without_courtesies(text: str) -> Plain:
     text = plain(text)
     if len(text) > MOST_SEARCHED_CHARS:
         return text
-    asked = "".join(clause for clause in _CLAUSE.findall(text) if small_talk(Plain(clause)) not in _COURTEOUS)
+    clauses = [clause for clause in _CLAUSE.findall(text) if clause]
+    several = len(clauses) > 1
+    asked = "".join(
+        [clause for clause in clauses if small_talk(Plain(clause)) not in _COURTEOUS] if several else clauses
+    )
     begun = _BEFORE.match(asked)
     asked = asked[begun.end() if begun else 0 :].rstrip(_EDGES)
     ended = _AFTER.search(asked)
     asked = asked[: ended.start() if ended else None].strip(_EDGES)
-    return Plain(asked) if any(map(str.isalnum, asked)) else text
+    if not any(map(str.isalnum, asked)) or (asked != text and not several and small_talk(text) in _COURTEOUS):
+        return text
+    return Plain(asked)
 
 
 def _meaning_of_signs(text: str) -> Kind | None:
