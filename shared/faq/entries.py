@@ -61,7 +61,8 @@ class FaqHit(msgspec.Struct, frozen=True):
     Attributes:
         entry: The entry as the FAQ has it.
         score: The share of the question that the entry covers, in 0..1.
-        sureness: The probability, in 0..1, that the entry answers the question.
+        sureness: The probability, in 0..1, that the entry answers the question; 0 from the third hit on, unless the
+            question is one of its wordings.
         bears_opening: Whether the "Yes" or "No" at the beginning of the answer answers this question too. True for an
             answer without one.
         related: Whether the entry has more to do with the question than with most questions off every shop's topic.

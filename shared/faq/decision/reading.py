@@ -23,6 +23,7 @@ from shared.faq.vectors import Embed, EntryVectors
 
 # Below every threshold from which an entry answers.
 _UNSURE: Final = 0.49
+_JUDGED: Final = 2  # a reply quotes two entries at most, so the third one's sureness would not be read
 _MOST_NAMES: Final = 16  # removed from a question; the time grows with their square
 # Sums of weights are not exact.
 _COVERED: Final = 0.99
@@ -95,7 +96,7 @@ class Readings:
         unanswered = [self._of(hit.entry).unanswered for hit in hits]
         unsaid = [bool(names) and not names.isdisjoint(asked.words) for names in unanswered]
         found = [float(not lacks and self._asks_the_same(asked, hit)) for hit, lacks in zip(hits, unsaid, strict=True)]
-        ranks = [rank for rank, sureness in enumerate(found) if not sureness]
+        ranks = [rank for rank, sureness in enumerate(found[:_JUDGED]) if not sureness]
         measured = [self._measure(asked, hits, rank, vector, decider.names) for rank in ranks]
         surenesses = decider.sureness(measured, self._ranking.entries[0].language)
         for rank, row, sureness in zip(ranks, measured, surenesses, strict=True):
