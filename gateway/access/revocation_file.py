@@ -68,7 +68,7 @@ def revocation(tenant: str, subject: str, unix_ms: float) -> str:
 
 def _parsed(text: str, path: Path) -> dict[tuple[str, str], float]:
     until: dict[tuple[str, str], float] = {}
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):  # a subject may hold another line separator
         if not line.strip() or line.startswith("#"):
             continue
         who, _, moment = line.strip().rpartition(" ")

@@ -39,6 +39,16 @@ def test_a_subjects_tokens_up_to_that_moment_are_refused(path: Path, claims: dic
         assert gate.identify(text, NOW_UNIX_MS).edge
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\x85", "\x0b", "\x1e"])
+def test_a_subject_may_hold_what_separates_lines_elsewhere(path: Path, separator: str, end: str) -> None:
+    subject = f"edge{separator}berlin"
+    path.write_text(path.read_text() + revocation("demo", subject, NOW_UNIX_MS) + end, newline="")
+    gate = TokenGate(RULES, KEYS)
+    RevocationFile(path, gate)
+    assert gate.revoked_until["demo", subject] == NOW_UNIX_MS
+
+
 def test_the_later_of_two_moments_of_a_subject_counts(path: Path) -> None:
     path.write_text(path.read_text() + revocation("demo", "edge berlin", NOW_UNIX_MS - 9) + "\n")
     gate = TokenGate(RULES, KEYS)
