@@ -18,6 +18,7 @@ _REFUSED_BYTES: Final = 2_048  # a unit
 # Longer than the largest message in the documented form takes. A message in other forms may take a hundred times as
 # long (64 KiB of single texts where parts belong: 160 ms), and each further millisecond costs a unit.
 _FREE_MS: Final = 5
+_QUESTION_CHARS: Final = 1_000  # searching 8,000 takes 10 to 30 ms of a gateway's or worker's event loop
 _PART: Final = 5  # one subject or address may use this fraction of a tenant's hand-offs
 # An erasure involves every worker and both Redis servers, a hand-off involves a person.
 COSTS_UNITS: Final[Mapping[Kind, int]] = {
@@ -55,11 +56,13 @@ class Tariff:
     handoff: HandoffSettings
     costs_units: Mapping[Kind, int] = field(default_factory=lambda: COSTS_UNITS)
 
-    def here(self, kind: Kind, caller: Caller) -> list[Charge]:
+    def here(self, kind: Kind, caller: Caller, num_chars: int = 0) -> list[Charge]:
         """Return the charges of a message that this gateway counts in its own memory: one for the client's address, and
         for a hand-off one for the session. The other charges (`shared`) are counted in Redis for all gateways; these
-        are made first, so that a flood from one address costs no call to Redis."""
-        charges = [self._units("address", caller.address, kind, self.quotas.address_per_minute)]
+        are made first, so that a flood from one address costs no call to Redis. A question of `num_chars` costs its
+        address more the longer it is."""
+        times = 1 + max(0, num_chars - 1) // _QUESTION_CHARS
+        charges = [self._units("address", caller.address, kind, self.quotas.address_per_minute, times)]
         if kind == "handoff":
             name = f"{caller.session.tenant}/{caller.session.session_id}"
             charges.append(Charge("session", name, 1, _HANDOFFS_PER_MINUTE))
@@ -101,10 +104,10 @@ class Tariff:
             charges.insert(0, Charge(payer, f"{name}/{payer}/{whose}", 1, max(1, most // _PART)))
         return charges
 
-    def _units(self, payer: Payer, name: str, kind: Kind, per_minute: int) -> Charge:
+    def _units(self, payer: Payer, name: str, kind: Kind, per_minute: int, times: int = 1) -> Charge:
         """Return the charge of one message. It is at most a minute's worth, because a larger one could never be
         paid."""
-        return Charge(payer, name, min(self.costs_units[kind], per_minute), per_minute)
+        return Charge(payer, name, min(times * self.costs_units[kind], per_minute), per_minute)
 
 
 def _due(charges: list[Charge]) -> list[Charge]:

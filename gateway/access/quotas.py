@@ -47,9 +47,9 @@ class Quotas:
         self._redis = RedisClient(redis, timeout_ms=redis.timeout_ms)
         self._take = self._redis.script(_TAKE)
 
-    def charge_here(self, kind: Kind, caller: Caller) -> None:
-        """Make the charges that this gateway counts locally."""
-        _check(self._local.charge(self._tariff.here(kind, caller), _now_ms()))
+    def charge_here(self, kind: Kind, caller: Caller, num_chars: int = 0) -> None:
+        """Make the charges that this gateway counts locally (`Tariff.here`)."""
+        _check(self._local.charge(self._tariff.here(kind, caller, num_chars), _now_ms()))
 
     @contextmanager
     def charging_decoding(self, address: str, size: int) -> Iterator[None]:

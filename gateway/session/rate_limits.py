@@ -48,7 +48,7 @@ class RateLimits:
                 self.sockets.assign(connection.session.connection_id, caller.session.tenant, caller.subject)
             if kind is None:
                 return True
-            self.quotas.charge_here(kind, caller)
+            self.quotas.charge_here(kind, caller, len(effect.request.input) if isinstance(effect, Ask) else 0)
             if kind not in {"ask", "token"}:
                 await self.quotas.charge_shared(kind, caller)
         except ProtocolError as error:

@@ -95,6 +95,7 @@ class FakeQuotas:
 
     used_up: set[Kind] = field(default_factory=set)
     here: list[tuple[Kind, Caller]] = field(default_factory=list)
+    num_chars: list[int] = field(default_factory=list)
     shared: list[tuple[Kind, Caller]] = field(default_factory=list)
     handoffs: list[tuple[str, HandoffReason]] = field(default_factory=list)
     opened: list[Caller] = field(default_factory=list)
@@ -112,10 +113,11 @@ class FakeQuotas:
             self.refused.append((address, size))
             raise
 
-    def charge_here(self, kind: Kind, caller: Caller) -> None:
+    def charge_here(self, kind: Kind, caller: Caller, num_chars: int = 0) -> None:
         if kind in self.used_up:
             raise too_often()
         self.here.append((kind, caller))
+        self.num_chars.append(num_chars)
 
     async def charge_shared(self, kind: Kind, caller: Caller) -> None:
         await asyncio.sleep(0)

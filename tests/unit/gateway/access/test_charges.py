@@ -29,6 +29,12 @@ def test_every_kind_is_charged_to_the_address_the_subject_and_the_tenant(kind: K
     ]
 
 
+@pytest.mark.parametrize(("num_chars", "units"), [(1, 1), (1_000, 1), (1_001, 2), (8_000, 8), (10**6, 300)])
+def test_a_long_question_costs_its_address_more(num_chars: int, units: int) -> None:
+    prices = tariff(address_per_minute=300)
+    assert prices.here("ask", ALICE, num_chars) == [Charge("address", "192.0.2.7", units, 300)]
+
+
 def test_a_session_may_ask_for_a_person_this_often() -> None:
     assert Charge("session", "shop/s", 1, 6) in tariff().here("handoff", ALICE)
     assert [charge.payer for charge in tariff().here("ask", ALICE)] == ["address"]

@@ -66,6 +66,7 @@ async def test_each_message_that_costs_is_charged_here_and_at_all_gateways(
     await client.say(message)
     await quiet()
     assert edge.quotas.here == edge.quotas.shared == [("resume", WHO), (kind, WHO)]
+    assert edge.quotas.num_chars == [0, len(ASK.input) if message is ASK else 0]
 
 
 @pytest.mark.parametrize("start", [NAMED, SessionStart(resume=Resume(cursor="c"))])
