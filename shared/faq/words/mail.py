@@ -31,7 +31,7 @@ _SENDER: Final = _pattern(rf"[\s*_]*{_any_of('from')}[\s*_]*:")
 _HEADER: Final = _pattern(rf"[\s*_]*{_any_of('from', 'headers')}[\s*_]*:")
 _MOST_HEADER_LINES: Final = 6
 _SEPARATOR: Final = _pattern(
-    rf"\s*[-_=*]{{2,}}\s*{_any_of('separators')}.{{0,60}}$|[\s#-]*{_any_of('forwards')}[\s#-]*:?\s*$"
+    rf"\s*[-_=*]{{2,}}\s*(?:{_any_of('separators')}.{{0,60}}|original\s*[-_=*]{{2,}}\s*)$|[\s#-]*{_any_of('forwards')}[\s#-]*:?\s*$"
 )
 # "On Mon, 3 Nov 2026 at 10:12, Shop <help@shop.example> wrote:", on up to three lines.
 _OPENS_INTRODUCTION: Final = _pattern(rf"\s*(?:(?:{_any_of('openers')}\b|\d).{{0,160}}\d|\d{{4}})")
@@ -48,7 +48,12 @@ _GREETING: Final = _pattern(
 )
 _CLOSING: Final = _pattern(rf"\s*{_any_of('closings')}(?: for (?:your|the|any) [a-z ]{{2,30}})?\s*[,.!。、]*\s*$")
 _NAME: Final = re.compile(r"\W*(?:[^\s.?!]{1,20}\.?(?:\s+|$)){1,4}$")
-_FULL_NAME: Final = re.compile(r"\s*(?:(?:[A-Z][a-zà-ÿ'.-]+(?:\s+|$)){1,3}(?:\|.*)?|[\u4e00-\u9fff]{2,3}\s*)$")
+_FULL_NAME: Final = re.compile(
+    r"\s*(?!(?:Humans?|Agent|Person|People|Operator|Representative|Manager|Supervisor|Staff|Support|Help|Urgent|Refund)\b)"
+    r"(?:[A-Z][a-zà-ÿ'.-]+(?:\s+|$)){1,3}(?:\|.*)?$"
+)
+# Two or three Chinese characters may be a question or a wish ("要多久", "转人工"): a name only above an address.
+_ANY_NAME: Final = re.compile(rf"(?:{_FULL_NAME.pattern})|\s*[\u4e00-\u9fff]{{2,3}}\s*$")
 _OF_A_SIGNATURE: Final = re.compile(r"(?!\s*[Pp]\.?\s?[Ss]\b)[^?]{0,80}$")
 _MOST_SIGNATURE_LINES: Final = 8
 _QUESTION: Final = re.compile(r"[?؟](?:\W|$)")
@@ -107,8 +112,9 @@ def _signature(lines: Sequence[str], at: int, before: str) -> int | None:
     the sender's last own line."""
     if _CLOSING.match(lines[at]):
         return _MOST_SIGNATURE_LINES if _NAME.match(_next(lines, at + 1) or "?") else 0
-    named = before.rstrip().endswith("?") and not lines[at - 1].strip(" _-") and _FULL_NAME.match(lines[at])
-    return _MOST_SIGNATURE_LINES if named else None
+    named = _FULL_NAME if not _ADDRESS.search(_next(lines, at + 1)) else _ANY_NAME
+    is_apart = before.rstrip().endswith("?") and not lines[at - 1].strip(" _-")
+    return _MOST_SIGNATURE_LINES if is_apart and named.match(lines[at]) else None
 
 
 def _next(lines: Sequence[str], at: int) -> str:
