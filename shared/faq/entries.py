@@ -47,7 +47,7 @@ class FaqEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 _CERTAIN = 1e-9
 _MOST_URL_CHARS = 2_000
-_URL = re.compile(rf"https?://(?=[^/?#])[!-~]{{1,{_MOST_URL_CHARS}}}", re.IGNORECASE)
+_URL = re.compile(rf"https?://(?=[^/?#@]+(?:[/?#]|$))[!-~]{{1,{_MOST_URL_CHARS}}}", re.IGNORECASE)
 
 
 def is_page(url: str) -> bool:

@@ -8,6 +8,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -69,7 +70,14 @@ class Site:
     def __init__(self, start: str, most: int) -> None:
         """Name the address and the highest number of pages to fetch."""
         self.left_out: list[LeftOut] = []
-        self._start, self._most = start, most
+        self._most = most
+        try:
+            parts = urlsplit(start)
+        except ValueError as error:
+            raise SettingsError(f"PAGES {start}: {error}") from None
+        if "@" in parts.netloc:  # entries name their page: customers would read the password
+            raise SettingsError("PAGES: an address with a user and a password; save the pages, and name their folder")
+        self._start = start
         self._seen: set[str] = set()
         self._robots = RobotFileParser()
 
@@ -91,9 +99,9 @@ class Site:
 
     def _first(self, client: httpx2.Client) -> Fetched:
         try:
-            first = _fetch(client, self._start, anywhere=True)
+            first = _fetch(client, self._start, lambda _: "")
             self._robots.parse(_robots(client, first.url))
-        except _NoPageError as error:
+        except (_NoPageError, ValueError) as error:  # robotparser takes "²" for a number
             raise SettingsError(f"PAGES {self._start}: {error}") from None
         if not self._robots.can_fetch(_AGENT, first.url):
             remedy = f"allow {_AGENT} there, or save the pages in a folder"
@@ -122,7 +130,7 @@ class Site:
 
     def _page(self, client: httpx2.Client, url: str) -> Fetched | None:
         try:
-            page = _fetch(client, url)
+            page = _fetch(client, url, partial(self._why_not, urlsplit(url).netloc))
         except _NoPageError as error:
             self.left_out.append(LeftOut(url, "", str(error)))
             return None
@@ -130,6 +138,12 @@ class Site:
             return None
         self._seen.add(page.url)
         return page
+
+    def _why_not(self, host: str, url: str) -> str:
+        """Return why an address that a page of `host` redirects to is not read; empty if it is."""
+        if (other := urlsplit(url).netloc) != host:
+            return f"leads to {other}"
+        return "" if self._robots.can_fetch(_AGENT, url) else "leads to a page that robots.txt forbids"
 
     def _listed(self, client: httpx2.Client, first: Fetched) -> list[str]:
         """Return the pages of a sitemap, and of those that it lists. Raises `SettingsError` if it is none."""
@@ -146,23 +160,22 @@ class _NoPageError(Exception):
     """An address that gives no page; the text is the reason and the remedy."""
 
 
-def _fetch(client: httpx2.Client, url: str, *, anywhere: bool = False) -> Fetched:
-    """Fetch an address and what it redirects to, on another host only if `anywhere`."""
-    host = urlsplit(url).netloc
+def _fetch(client: httpx2.Client, url: str, why_not: Callable[[str], str]) -> Fetched:
+    """Fetch an address and what it redirects to, unless `why_not` of that gives a reason."""
     for _ in range(_MOST_REDIRECTS):
         try:
             with client.stream("GET", url) as response:
                 if response.has_redirect_location:
                     url = urldefrag(urljoin(url, response.headers["location"])).url
-                    if not anywhere and urlsplit(url).netloc != host:
-                        raise _NoPageError(f"leads to {urlsplit(url).netloc}")
+                    if reason := why_not(url):
+                        raise _NoPageError(reason)
                     continue
                 if response.status_code != _OK:
                     raise _NoPageError(f"has status {response.status_code}")
                 return Fetched(str(response.url), kind := _kind(response), _text(url, kind, response))
         except httpx2.TimeoutException:
             raise _NoPageError(f"does not answer within {_TIMEOUT_S:.0f} s") from None
-        except (httpx2.HTTPError, httpx2.InvalidURL, UnicodeError) as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
             raise _NoPageError(f"cannot be fetched: {str(error) or type(error).__name__}") from None
     raise _NoPageError(f"redirects more than {_MOST_REDIRECTS} times")
 
@@ -232,8 +245,9 @@ def _links(page: Fetched) -> list[str]:
         return []
     tree = LexborHTMLParser(page.text)
     base = tree.css_first("base[href]")
-    start = page.url if base is None else urljoin(page.url, base.attributes["href"] or "")
-    found = []
+    start, found = page.url, []
+    with suppress(ValueError):  # a malformed address
+        start = page.url if base is None else urljoin(page.url, base.attributes["href"] or "")
     for link in tree.css("a[href]"):
         try:
             found.append(urljoin(start, (link.attributes["href"] or "").strip()))

@@ -59,6 +59,8 @@ def refusal(path: Path, content: bytes | list[Any]) -> str:
                 "https://a b",
                 "http://x\n",
                 "https://x" * 300,
+                "https://u:secret@shop.example/a",
+                "http://us@x",
             )
         ),
         ([record(alternatives=None)], "alternatives"),

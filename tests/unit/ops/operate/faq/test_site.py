@@ -128,6 +128,32 @@ def test_what_robots_txt_forbids_is_not_asked_for(read: Read, serve: Any) -> Non
     assert f"{START}private/a" not in asked
 
 
+def test_a_page_that_leads_to_a_forbidden_one_is_not_read(
+    read: Read, serve: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = serve(
+        {
+            "https://shop.example/robots.txt": "User-agent: *\nDisallow: /help/private\n",
+            START: '<base href="http://[">' + page("Help", f"{START}door"),
+            f"{START}door": (302, {"location": "/help/private/a"}, ""),
+            f"{START}private/a": page("Private"),
+        }
+    )
+    assert read(START) == (0, ["Help"])
+    assert f"{START}private/a" not in asked
+    assert f"left out: {START}door: leads to a page that robots.txt forbids\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("address", ["https://us:secret@shop.example/help", "http://["])
+def test_an_address_that_customers_may_not_see_is_refused(
+    read: Read, serve: Any, capsys: pytest.CaptureFixture[str], address: str
+) -> None:
+    assert serve({}) == []
+    assert read(address) == (2, [])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "secret" not in line
+
+
 def test_an_endless_calendar_is_read_up_to_the_limit(
     read: Read, serve: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -190,6 +216,11 @@ REFUSED: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "robots.txt is broken": (
         {START: page("Help"), "https://shop.example/robots.txt": (503, {}, "")},
         "https://shop.example/robots.txt has status 503, so nothing may be read; try later",
+    ),
+    "a malformed redirect": ({START: (302, {"location": "http://["}, "")}, "cannot be fetched: Invalid IPv6 URL"),
+    "robots.txt is malformed": (
+        {START: page("Help"), "https://shop.example/robots.txt": "User-agent: *\nCrawl-delay: ²\n"},
+        "invalid literal for int() with base 10: '²'",
     ),
     "robots.txt is too large": (
         {START: page("Help"), "https://shop.example/robots.txt": b"#" * (17 << 20)},
