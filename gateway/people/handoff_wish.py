@@ -141,7 +141,7 @@ def wants_person(text: str, own: tuple[str, ...] = ()) -> bool:
     folded = _SPACED.sub(lambda word: word[0][::2], fold(without_courtesies(text)))
     clauses = [clause for clause in _CLAUSES.split(folded) if clause.strip()]
     wishes = (_is_wish(clause, end, patterns, listed) for clause in clauses for end, patterns, listed in _wishes(own))
-    return any(wishes) and small_talk(text) not in _ENDING
+    return any(wishes) and (small_talk(text) not in _ENDING or small_talk(clauses[0]) is None)
 
 
 def accepts_offer(text: str) -> bool:

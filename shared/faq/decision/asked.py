@@ -21,7 +21,9 @@ _ASKS: Final = {
     "name": r"\bwho\b|\bwhose\b|\bwhich (?:firm|company|carrier|brand|city|country|town|bank|airport|partner)\b"
     r"|\bname of\b|谁|哪家|哪个品牌|叫什么|哪个城市|哪国",
     "weight": r"\bhow heavy\b|\bweigh(?:s|t)?\b|多重|重量|净重|毛重|几斤|几公斤",
-    "length": r"\bhow (?:tall|wide|high|deep|thick)\b|多高|多宽|多深|多厚",
+    "length": r"\bhow (?:tall|wide|deep|thick)\b|(?<![费价率额金税])多高|多宽|多深|多厚"
+    r"|\bhow high\b(?!.*\b(?:fees?|costs?|dut(?:y|ies)|prices?|charges?|discounts?|tax(?:es)?|rates?|values?"
+    r"|amounts?)\b)",
     "noise": r"\bhow (?:loud|noisy|quiet|silent)\b|\bdecibels?\b|分贝|噪音",
     "place": r"\bwhere\b|哪里|哪儿|在哪",
     "reason": r"\bwhy\b|为什么|为啥|原因",

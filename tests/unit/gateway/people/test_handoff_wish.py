@@ -18,6 +18,7 @@ from tests.support.samples.faq_questions import (
 )
 
 WISHES: Final = (
+    "客服，谢谢", "客服，拜托", "客服，麻烦了", "我的灯坏了，能退吗？\n\n转人工",
     "I want 2 talk 2 some1", "any chance of speaking to somebody in support?",
     "Would you mind passing me on to a colleague", "I'd like a callback from a person",
     "please let a human look at this", "could you get somebody on the line for me", "I prefer talking to people",
@@ -93,6 +94,11 @@ WISHES: Final = (
     "I prefer dealing with humans", "get your boss", "人呢", "打电话给我", "请回电", "人在哪", "打给我", "给我回个电话",
 )  # fmt: skip
 NONE: Final = (
+    "Can people look in through the blinds?", "Can a person help assemble it?", "Is my mail read by a person?",
+    "Will a consultant help me in the store?", "let people read my review", "people needed to lift it?",
+    "The driver was looking for people", "human touch sensor lamp", "switch to a team account",
+    "does the camera let me talk to people", "Is the chair reviewed by people?", "Can a person handle it alone?",
+    "I'm fed up with this machine", "Can people join your newsletter without an account?",
     "Was this made by a real person or a machine?", "Is the mannequin human size?", "Do you sell human hair wigs?",
     "My agent will pick it up for me", "Who is your manager?", "Does a person have to sign for the parcel?",
     "I spoke to someone yesterday and they said Friday", "Can I send it as a gift to another person?",

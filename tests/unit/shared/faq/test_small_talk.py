@@ -139,6 +139,7 @@ def test_courtesies_without_end_take_little_time(piece: str) -> None:
         ("你係真人定機械人", "who"),
         ("早晨", "greeting"),
         ("掰掰", "goodbye"),
+        ("拜托", "thanks"),
         ("早晨器", None),
         ("ok", "noted"),
         ("👍", "noted"),
