@@ -35,6 +35,7 @@ from redis.exceptions import (
     RedisError,
     ResponseError,
 )
+from redis.maint_notifications import MaintNotificationsConfig
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
@@ -187,7 +188,10 @@ def async_redis(settings: RedisAddress, *, timeout_ms: float) -> AsyncRedis:
     """
     limits: dict[str, Any] = {"retry": AsyncRetry(NoBackoff(), 0), "max_connections": MAX_CONNECTIONS}
     # The caller bounds each call; redis-py's two timers would cost a fifth of it.
-    unbounded = {"socket_timeout": None, "socket_connect_timeout": _CONNECT_TIMEOUT_S}
+    unbounded: dict[str, Any] = {"socket_timeout": None, "socket_connect_timeout": _CONNECT_TIMEOUT_S}
+    # With announcements of maintenance redis-py would take a pooled connection that the server has closed, or that has
+    # an answer of an earlier call, for a sound one.
+    unbounded["maint_notifications_config"] = MaintNotificationsConfig(enabled=False)
     try:
         if (sentinels := settings.sentinels) is not None:
             options = _server_options({**parse_async_url(sentinels.server_url)}, settings)

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Iterator
 from typing import Any
 
+import hiredis
 import pytest
 from redis.asyncio import Redis
 
@@ -89,6 +90,36 @@ async def test_a_call_without_a_free_connection_waits_up_to_its_callers_limit(
     assert await waiting
     assert all(await asyncio.gather(*holders))
     await nodes.close()
+
+
+@pytest.mark.parametrize("extra", [b"$5\r\nother\r\n", None], ids=["an answer too many", "closed while idle"])
+async def test_a_connection_that_is_not_sound_is_not_used_again(extra: bytes | None) -> None:
+    """Another caller would get the answer that is left; after a restart the first call would fail."""
+    peers: list[asyncio.StreamWriter] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peers.append(writer)
+        asked = hiredis.Reader()
+        while data := await reader.read(65_536):
+            asked.feed(data)
+            while (command := asked.gets()) is not False:
+                answers = {b"HELLO": b"%1\r\n+proto\r\n:3\r\n", b"ECHO": b"+%s\r\n" % command[-1]}
+                writer.write(answers.get(command[0].upper(), b"+OK\r\n"))
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    client = RedisClient(RedisSettings(url=f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}"), timeout_ms=5_000)
+    assert await client.call(lambda redis: redis.echo("mine")) == b"mine"
+    (peer,) = peers
+    if extra is None:
+        peer.close()
+    else:
+        peer.write(extra)
+    await asyncio.sleep(0.05)
+    assert await client.call(lambda redis: redis.echo("yours")) == b"yours"
+    await client.close()
+    for each in peers:
+        each.close()
+    server.close()
 
 
 async def test_a_call_calls_few_functions(settings: RedisSettings) -> None:
