@@ -1,5 +1,6 @@
 """Read and remove the bad answers that gateways keep in Redis, with their conversations."""
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -75,4 +76,7 @@ async def rated_answers(settings: RedisSettings) -> AsyncIterator[RatedAnswers]:
 
 
 async def _keys(redis: Redis) -> list[bytes]:
-    return [key async for key in redis.scan_iter(match=f"replyline:*:{_WHAT}", count=1_000)]
+    keys, found = redis.scan_iter(match=f"replyline:*:{_WHAT}", count=1_000), list[bytes]()
+    while (key := await asyncio.wait_for(anext(keys, None), _TIMEOUT_MS / 1_000)) is not None:
+        found.append(key)
+    return found

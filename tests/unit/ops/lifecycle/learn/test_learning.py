@@ -1,6 +1,8 @@
 """Ratings show where answers are bad, a person corrects them, and erasure removes the corrections."""
 
+import asyncio
 import shutil
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,10 +14,12 @@ from ops.lifecycle.learn import entries
 from ops.lifecycle.learn.candidates import MOST_OF_A_SOURCE, Rated, candidates, named
 from ops.lifecycle.learn.entries import add_lesson, faq_folder, remove_lessons
 from ops.lifecycle.learn.lessons import Lesson, of_people, read_lessons, split
+from ops.lifecycle.learn.rated import RatedAnswers
 from shared.conversation.corrections import BadAnswer, source_of
-from shared.errors import SettingsError
+from shared.errors import SettingsError, StoreUnavailable
 from shared.faq.entries import PACKAGED_PATH, read_entries
 from shared.faq.index import FaqIndex
+from shared.settings.redis import RedisSettings
 from shared.wire.session_key import SessionKey
 
 QUESTION = "Do you engrave spoons?"
@@ -42,6 +46,21 @@ def lesson(entry: str = "learned-1", *, people: tuple[str, ...] = ("p",), questi
 def folder(tmp_path: Path) -> Path:
     shutil.copy(PACKAGED_PATH, tmp_path)
     return tmp_path
+
+
+async def test_a_redis_that_says_nothing_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client has no timer: each of its callers bounds its calls."""
+
+    async def silent(_: object) -> AsyncIterator[bytes]:
+        await asyncio.Event().wait()
+        yield b""
+
+    monkeypatch.setattr("ops.lifecycle.learn.rated._TIMEOUT_MS", 1.0)
+    answers = RatedAnswers(RedisSettings())
+    monkeypatch.setattr(type(answers._client._client), "scan_iter", lambda *_, **__: silent(None))
+    with pytest.raises(StoreUnavailable, match="start Redis"):
+        await answers.all({})
+    await answers.close()
 
 
 def test_fifty_thumbs_of_one_source_are_one_voice() -> None:
