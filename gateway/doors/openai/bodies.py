@@ -22,9 +22,12 @@ class _Part(Struct):
     refusal: str | None = None
 
 
+_PARTS_IN_PLACE: Final = {"message": "user", "text": "user", "input_text": "user", "output_text": "assistant"}
+
+
 class _Message(Struct):
     """A message. `id` alone, or with the type `item_reference`, names an earlier answer of this gateway. `text` without
-    a role is the customer's: a part of a message in the message's place."""
+    a role is a part of a message in the message's place: the customer's, or an answer's."""
 
     role: str = ""
     content: str | list[_Part] | None = None
@@ -35,8 +38,8 @@ class _Message(Struct):
     function_call: Any = None
 
     def __post_init__(self) -> None:
-        if self.text and not (self.role or self.content):
-            self.type, self.role, self.content = "message", "user", self.text
+        if self.text and not (self.role or self.content) and self.kind in _PARTS_IN_PLACE:
+            self.type, self.role, self.content = "message", _PARTS_IN_PLACE[self.kind], self.text
 
     @property
     def reference(self) -> str | None:
@@ -251,7 +254,7 @@ def _text(message: _Message, dropped: list[str]) -> str:
         return message.content or ""
     others = [part.type for part in message.content if part.type.lower() not in _TEXT_PARTS and part.refusal is None]
     text = "".join((part.text if part.type.lower() in _TEXT_PARTS else part.refusal) or "" for part in message.content)
-    if message.role != "assistant":
+    if message.role.lower() != "assistant":
         dropped += others
     return text
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.doors.openai.bodies import responses_question
 from gateway.doors.openai.names import ResponseName, read_response_name
 from gateway.doors.openai.responses import ResponseFields, ResponsesEncoder
 from shared.conversation.turn import Turn
@@ -54,6 +55,15 @@ def remember(edge: Edge, text: str) -> None:
     """The worker writes the newest question's turn."""
     asked = edge.asked[-1]
     edge.history.remembered.append(Turn(request_id=asked.id, user=asked.input, output_text=text, source="model"))
+
+
+@pytest.mark.parametrize("kind", ["reasoning", "function_call_output", "custom"])
+def test_only_parts_of_messages_are_read_in_a_messages_place(kind: str) -> None:
+    said = [{"role": "user", "content": "Where is it?"}, {"type": kind, "text": "The user wants a refund"}]
+    assert responses_question(json.dumps(body(said)).encode(), None).input == "Where is it?"
+    parts = [{"type": "input_text", "text": "Where?"}, {"type": "output_text", "text": "Here."}, {"text": "And now?"}]
+    question = responses_question(json.dumps(body(parts)).encode(), None)
+    assert (question.input, question.turns) == ("And now?", (Said(user="Where?", assistant="Here."),))
 
 
 async def test_every_response_has_the_common_fields(client: httpx2.AsyncClient, edge: Edge) -> None:
