@@ -209,10 +209,13 @@ class Goodput:
             self._given_up.append(item.sequence)
 
     def _plan(self, now_unix_ms: float, load: RunningLoad) -> None:
-        if len(self._queue) == 1 and self._may_test(self._queue.items[0], now_unix_ms, load):
-            return
+        waiting, tested = self._queue.items, None
+        if not load.running and all(
+            item.late(now_unix_ms, self._forecast.step_ms(1), self._margin, spare=True) for item in waiting
+        ):
+            tested = next((item for item in waiting if self._may_test(item, now_unix_ms, load)), None)
         plan = make_plan(
-            self._queue.items,
+            [item for item in waiting if item is not tested],
             self._books,
             self._forecast,
             load,
@@ -221,7 +224,7 @@ class Goodput:
             spare=self._spare(load),
             reserve=self._reserve,
         )
-        self._queue.replace(plan.kept, plan.given_up)
+        self._queue.replace(plan.kept if tested is None else sorted([*plan.kept, tested]), plan.given_up)
         self._given_up += [item.sequence for item in plan.given_up]
 
     # --- outlook

@@ -164,6 +164,15 @@ def test_an_idle_machine_tries_a_late_request_once_a_second() -> None:
     assert not is_tried(9_000, busy)
 
 
+@pytest.mark.parametrize("num_late", [2, 3, 5])
+def test_an_idle_machine_tries_one_of_several_late_requests(num_late: int) -> None:
+    policy, idle = goodput(4), RunningLoad(4, [])
+    late = [asked(f"s{number}", deadline=50, prompt=400) for number in range(num_late)]
+    add(policy, late, 0)
+    assert len(policy.give_up(0, idle)) == num_late - 1
+    assert policy.admit(0, idle) in late
+
+
 def test_one_that_is_tried_and_leaves_before_it_has_a_slot_leaves_nothing_behind() -> None:
     """It was taken, and waits for tokens that another holds."""
     policy = goodput(num_slots=4)
