@@ -62,14 +62,17 @@ class Claims:
             grounding: the FAQ entries that the model was given.
             shops: further texts of the shop, in which words may occur.
         """
-        self._entries_abstain = any(_abstains(entry.answer) for entry in grounding)
+        self._abstaining = [part for entry in grounding for part in sentences(entry.answer) if _abstains(part)]
         self._answers = [said for entry in grounding for said in _sentences_of(entry.answer)]
         texts = (*(text for entry in grounding for text in (entry.question, entry.answer)), *shops)
         self._terms = frozenset[str]().union(*(_terms_of(text) for text in texts))
 
     def abstains(self, sentence: str) -> bool:
         """Return whether a sentence says that the answer is not known, or offers a person, as no entry does."""
-        return _abstains(sentence) and not self._entries_abstain
+        terms, said = _content(sentence), sentence.strip()
+        return _abstains(sentence) and not any(
+            said in part or (terms and len(terms & _content(part)) >= _SHARE * len(terms)) for part in self._abstaining
+        )
 
     def bears_out(self, sentence: str) -> bool:
         """Return whether the shop's texts bear out what a sentence claims."""

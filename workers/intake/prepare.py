@@ -102,7 +102,8 @@ class Preparer:
         prompt = composed or Prompt(ids=[], shared_tokens=0)
         instead = freshness.told(self.policy.reply(_without_the_model(decision, asked)), wire_now)
         quoted = None
-        if isinstance(decision, Ground) and (hits := tuple(hit for hit in found.hits if hit.entry in decision.entries)):
+        ids = {entry.id for entry in decision.entries} if isinstance(decision, Ground) else set[str]()
+        if hits := tuple(hit for hit in found.hits if hit.entry.id in ids):
             quoted = freshness.told(self.policy.reply(Quote(hits, language)), wire_now)
         nearest = choose_fallback(
             asked,

@@ -284,5 +284,10 @@ def test_a_model_does_not_say_that_it_does_not_know(text: str, shown: str) -> No
 def test_an_entry_that_says_what_is_not_known_is_shown() -> None:
     entry = Grounding(id="back", question="When is it back?", answer="We do not know the date yet.")
     assert said("We do not know the date yet.", entry) == "We do not know the date yet."
+    other = Grounding(
+        id="seal", question="Sundays?", answer="The seal must be whole. We cannot answer calls on Sunday."
+    )
+    assert said("We cannot answer calls on Sunday.", other) == "We cannot answer calls on Sunday."
+    assert guarded("I don't know that. Shall I connect you with a person?", other).abstained
     assert not guarded("The legs are sold singly.", TABLE).abstained
     assert said("I do not know that.") == "I do not know that.", "without an entry only facts are judged"

@@ -2,14 +2,16 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from shared.faq import FaqEntry, detect_language
 from shared.faq.answer_policy import AnswerPolicy, Clarify
 from shared.faq.decision.sureness import Thresholds
+from shared.faq.index import Found
 from shared.wire.messages import Said
 from tests.support.samples.prompts import TOKENIZER, said
-from tests.unit.workers.intake.test_prepare import DELIVERY, NOW, POLICY, RETURNS, job
+from tests.unit.workers.intake.test_prepare import DELIVERY, INDEX, NOW, POLICY, RETURNS, entry, job
 from workers.request.ending import terminal_event
 from workers.request.job import Job
 from workers.schedule.sequence import Finished
@@ -49,6 +51,23 @@ def test_where_the_model_does_not_know_its_entries_are_quoted_instead() -> None:
     ended = terminal_event(asked, Finished(asked.sequence, "completed", "stop"), model="shop", gateways="chat.replies")
     assert (ended.source, ended.grounding) == ("quote", (RETURNS.as_grounding(),))
     assert RETURNS.answer in ended.output_text
+
+
+def test_an_entry_without_its_yes_is_quoted_where_the_model_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model is given the entry without a "Yes" that answers another question."""
+    other = entry(id="returns", question=RETURNS.question, answer=f"Yes. {RETURNS.answer}")
+    find, index = INDEX.find, INDEX
+
+    def found(*args: Any, **options: Any) -> Found:
+        hits = [
+            msgspec.structs.replace(hit, entry=other, bears_opening=False) for hit in find(*args, **options).hits[:1]
+        ]
+        return Found(tuple(hits))
+
+    monkeypatch.setattr(index, "find", found)
+    asked = job(RETURNS.question)
+    assert asked.quoted is not None
+    assert RETURNS.answer in asked.quoted.text
 
 
 ASKED_WHICH = POLICY.reply(Clarify((RETURNS, DELIVERY), "en"))
