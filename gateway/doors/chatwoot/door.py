@@ -63,8 +63,11 @@ class ChatwootDoor:
         return JSONResponse({"taken": True})
 
     async def _body(self, request: Request) -> bytes:
-        """Read a body. It may be large while few are being read: who sent it is known only then. Raises
+        """Read a body. It may be large while few large ones are being read: who sent it is known only then. Raises
         `ProtocolError`."""
+        usual = self.http.settings.max_message_bytes
+        if int(request.headers.get("content-length", usual + 1)) <= usual:
+            return await self.http.body(request)
         may_be_large = self._reading < _MOST_LARGE
         self._reading += 1
         try:
