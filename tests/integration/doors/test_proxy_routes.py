@@ -71,15 +71,20 @@ async def doors(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Doors
 
 
 async def wait_for_page(proxy: ShippedProxy) -> None:
-    """Wait until the proxy sees that the gateway is ready."""
+    """Wait until the proxy sees that the gateway is ready, at each of its ports: it asks about them one by one."""
     async with asyncio.timeout(30), httpx2.AsyncClient() as client:
-        while True:
-            try:
-                if (await client.get(f"http://{proxy.address}/")).status_code == 200:
-                    return
-            except httpx2.TransportError:
-                pass
-            await asyncio.sleep(0.1)
+        for path in ("/", "/v1/models"):
+            while True:
+                if await _status(client, f"http://{proxy.address}{path}") in {200, 401}:
+                    break
+                await asyncio.sleep(0.1)
+
+
+async def _status(client: httpx2.AsyncClient, url: str) -> int | None:
+    try:
+        return (await client.get(url)).status_code
+    except httpx2.TransportError:
+        return None
 
 
 @pytest.mark.parametrize(("method", "path"), [*HTTP, *PAGES])

@@ -18,9 +18,12 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture(autouse=True)
 def _handler() -> Iterator[None]:
-    before = signal.getsignal(signal.SIGTERM)
+    """Ctrl-C does nothing in what a shell without job control starts in the background."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
-    signal.signal(signal.SIGTERM, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.mark.parametrize(
