@@ -9,7 +9,7 @@ The URL contains the user, and the password unless it is in a file (`rediss://us
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextvars import ContextVar
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
 from redis import ConnectionPool, Redis, RedisCluster
@@ -187,20 +187,17 @@ def async_redis(settings: RedisAddress, *, timeout_ms: float) -> AsyncRedis:
         SettingsError: the URL is invalid.
     """
     limits: dict[str, Any] = {"retry": AsyncRetry(NoBackoff(), 0), "max_connections": MAX_CONNECTIONS}
-    # The caller bounds each call; redis-py's two timers would cost a fifth of it.
-    unbounded: dict[str, Any] = {"socket_timeout": None, "socket_connect_timeout": _CONNECT_TIMEOUT_S}
-    # With announcements of maintenance redis-py would take a pooled connection that the server has closed, or that has
-    # an answer of an earlier call, for a sound one.
-    unbounded["maint_notifications_config"] = MaintNotificationsConfig(enabled=False)
+    # The caller bounds each call; redis-py's two timers would cost a fifth of it. With announcements of maintenance it
+    # would take a pooled connection that is closed, or has an answer of an earlier call, for a sound one.
+    direct: dict[str, Any] = {"socket_timeout": None, "socket_connect_timeout": _CONNECT_TIMEOUT_S}
+    direct["maint_notifications_config"] = MaintNotificationsConfig(enabled=False)
     try:
         if (sentinels := settings.sentinels) is not None:
             options = _server_options({**parse_async_url(sentinels.server_url)}, settings)
             asked = _sentinel_options(options, sentinels, timeout_ms)
             watch = AsyncSentinel(sentinels.hosts, sentinel_kwargs=asked | limits)  # type: ignore[no-untyped-call]
-            master: AsyncRedis = watch.master_for(
-                sentinels.master, SentinelMaster, DirectSentinelPool, **unbounded, **options, **limits
-            )
-            return master
+            options = direct | options | limits  # the URL may set any of them
+            return cast(AsyncRedis, watch.master_for(sentinels.master, SentinelMaster, DirectSentinelPool, **options))
         if settings.cluster:
             # A caller that cancels a call does not make redis-py notice a node that hangs, so redis-py's own timeout
             # must be shorter.
@@ -212,7 +209,7 @@ def async_redis(settings: RedisAddress, *, timeout_ms: float) -> AsyncRedis:
                 AskingTlsConnection if tls else AskingConnection
             )
             return cluster  # type: ignore[return-value]
-        return DirectRedis.from_pool(DirectPool.from_url(_url(settings), **unbounded, **_options(settings), **limits))
+        return DirectRedis.from_pool(DirectPool.from_url(_url(settings), **direct, **_options(settings), **limits))
     except (ValueError, RedisError) as error:
         raise _refusal(settings, error) from None
 
@@ -236,10 +233,8 @@ def blocking_redis(settings: RedisAddress, *, timeout_ms: float) -> Redis:
             options = _server_options(parse_url(sentinels.server_url), settings)  # type: ignore[no-untyped-call]
             asked = _sentinel_options(options, sentinels, timeout_ms)
             watch = Sentinel(sentinels.hosts, sentinel_kwargs=limits | asked)  # type: ignore[no-untyped-call]
-            master: Redis = watch.master_for(  # type: ignore[no-untyped-call]
-                sentinels.master, _Master, **options, **limits, command_packer=_PiecePacker()
-            )
-            return master
+            options |= limits | {"command_packer": _PiecePacker()}
+            return cast(Redis, watch.master_for(sentinels.master, _Master, **options))  # type: ignore[no-untyped-call]
         return Redis.from_pool(_PiecePool.from_url(_url(settings), **_options(settings), **limits))
     except (ValueError, RedisError) as error:
         raise _refusal(settings, error) from None

@@ -269,6 +269,13 @@ def test_a_sentinel_url_names_the_sentinels_and_the_masters_credentials(password
     assert asked["credential_provider"] is None
 
 
+@pytest.mark.parametrize("make", [async_redis, blocking_redis])
+@pytest.mark.parametrize("option", ["socket_timeout=3", "socket_connect_timeout=3", "max_connections=9"])
+@pytest.mark.parametrize("place", ["redis://host", "redis+sentinel://one:26379/shop/0"])
+async def test_a_url_may_set_what_the_client_sets(make: Any, option: str, place: str) -> None:
+    assert make(RedisSettings(url=f"{place}?{option}"), timeout_ms=1_000) is not None
+
+
 def test_a_url_without_its_scheme_shows_no_password_at_the_first_redis_call() -> None:
     with pytest.raises(SettingsError) as caught:
         async_redis(RedisSettings(url=f"cache:6379/0?password={PASSWORD}"), timeout_ms=1_000)

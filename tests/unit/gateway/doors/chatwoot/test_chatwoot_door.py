@@ -183,6 +183,23 @@ async def test_an_email_too_long_to_answer_is_handed_to_people() -> None:
     assert [errand.problem for errand in posts.taken] == ["input_too_long", None]
 
 
+async def test_slow_webhooks_that_are_not_large_keep_no_large_one_out() -> None:
+    body, stalled = message_created(1, "word " * 30_000), asyncio.Event()
+
+    async def stall() -> AsyncIterator[bytes]:
+        await stalled.wait()
+        yield b"{}"
+
+    async with client_of(Edge(kafka_is_away=True), Posts()) as client:
+        small = {"content-length": "2"}
+        slow = [client.post("/chatwoot", content=stall(), headers=small) for _ in range(_MOST_LARGE)]
+        strangers = [asyncio.create_task(each) for each in slow]
+        await quiet()
+        assert await posted(client, body) == 200
+        stalled.set()
+        await asyncio.gather(*strangers)
+
+
 async def test_few_large_webhooks_are_read_before_their_sender_is_known() -> None:
     """Chatwoot tries again after 429."""
     body, stalled = message_created(1, "word " * 30_000), asyncio.Event()
