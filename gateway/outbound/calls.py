@@ -42,7 +42,7 @@ class Calls:
                     answer += data
                     if len(answer) > _MOST_BYTES:
                         raise CallError(f"its response has more than {_MOST_BYTES} bytes")
-        except (httpx2.HTTPError, TimeoutError) as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError) as error:
             raise CallError(type(error).__name__) from None
         if (status := response.status_code) // 100 == 2:  # noqa: PLR2004
             return answer

@@ -203,6 +203,8 @@ async def _start(settings: Settings, options: StartOptions, steps: tuple[float, 
 def _plan(registry: Registry, options: StartOptions, steps: tuple[float, ...], offset: int) -> Plan:
     """Raise `ModelError` where the version may have no traffic, or another rollout is not over."""
     version, state, running = allowed(registry, options.version), registry.state, newest(registry)
+    if registry.blocked is not None:
+        raise ModelError(f"{registry.blocked}; nothing was started")
     if running is not None and running.ended is None:
         raise ModelError(f"rollout {running.id} is not over; end it first: replyline rollout stop")
     if (foreign := foreign_rule(registry, running, wire_unix_ms())) is not None:

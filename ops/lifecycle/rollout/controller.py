@@ -62,16 +62,17 @@ class Controller:
 
     @classmethod
     def of(cls, settings: Settings, gateways: Sequence[str] = ()) -> "Controller":
-        kafka, names = settings.kafka, settings.kafka.topics
+        kafka, names, calls = settings.kafka, settings.kafka.topics, Calls({})
+        reports = PartitionReader(kafka, client_id=_CLIENT, topic=names.workers, unhurried=True)
         return cls(
             kafka,
             VersionsLog.of(kafka, client_id=_CLIENT, keeps_notes=True),
             Producer(kafka, client_id=_CLIENT),
             Leadership.of(kafka, client_id=_CLIENT, topic=names.observations, group=_CLIENT),
             LogReader(kafka, client_id=_CLIENT, topic=names.observations, partition=BROADCAST_PARTITION),
-            Watch(kafka, gateways, PartitionReader(kafka, client_id=_CLIENT, topic=names.workers, unhurried=True)),
-            Prometheus(settings.rollout.prometheus_url),
-            Notices(SignedWebhook(settings.rollout, Calls({}), "replyline rollout status", metrics.rollout_notices)),
+            Watch(kafka, gateways, calls, reports),
+            Prometheus(calls, settings.rollout.prometheus_url),
+            Notices(SignedWebhook(settings.rollout, calls, "replyline rollout status", metrics.rollout_notices)),
         )
 
     async def run(self, stop: asyncio.Event) -> None:

@@ -11,7 +11,8 @@ an outage is no evidence. Without a control the canary is held to the tolerated 
 
 A conversation's answers depend on each other, so that one unlucky customer could look like many. A conversation counts
 in a metric up to its first bad answer and no further, and answers are paired with answers of conversations that have
-got as far. A conversation that has come from another lane begins with a cold cache: its first answer is not counted.
+got as far. A conversation that has come from another lane begins with a cold cache: its first answer counts only in the
+metrics that time does not change.
 Answers of one side that end together, as in a worker's crash, depend on each other too: they are judged as one
 (`Tally.add`). So do answers that waited in one queue: of equal versions one has the longer queue for a while.
 
@@ -45,6 +46,7 @@ _RECENT_MS: Final = 60_000
 CONTROL_BAD: Final = 0.25
 _MOST_CONVERSATIONS: Final = 50_000
 _MOST_ANSWERED: Final = 8
+_TIMELESS: Final[tuple[Metric, ...]] = ("failed", "unsure", "handed_over")
 
 
 @dataclass(slots=True)
@@ -159,16 +161,14 @@ class Evidence:
         if self._cold[side] < self.plan.warmup:
             self._cold[side] += 1
             return
-        if seen.moved:
-            return
         first = talk.answers == 1
         answer = _Counted(side, talk, first, self._classes.find(seen), seen.unix_ms, seen.ttft_ms or 0.0)
         talk.side, talk.classes = side, answer.classes
-        for each in answer.classes:
+        for each in answer.classes if not seen.moved else ():
             each.count(side, seen.epoch, bad=seen.failed or seen.missed)
         for metric in self._judged_by(seen):
             self._tally(answer, metric, bad=getattr(seen, metric) or (metric == "missed" and seen.failed))
-        if seen.answered_by not in {"", seen.revision}:
+        if seen.moved or seen.answered_by not in {"", seen.revision}:
             return
         if seen.answered_by:  # an FAQ entry or a greeting says nothing of the model
             for each in answer.classes:
@@ -188,10 +188,12 @@ class Evidence:
     def _judged_by(self, seen: Observation) -> tuple[Metric, ...]:
         """Return the metrics that an answer says something of."""
         if seen.answered_by not in {"", seen.revision}:
-            return ("missed",)
-        if seen.cancelled or seen.handed_over:
-            return ("cancelled", "handed_over")
-        return ("failed", "missed", "unsure", "cancelled", "handed_over")
+            found: tuple[Metric, ...] = ("missed",)
+        elif seen.cancelled or seen.handed_over:
+            found = ("cancelled", "handed_over")
+        else:
+            found = ("failed", "missed", "unsure", "cancelled", "handed_over")
+        return tuple(metric for metric in found if metric in _TIMELESS) if seen.moved else found
 
     def _add_ttft(self, answer: _Counted) -> None:
         """Take the time to a first text. It is slow by the control's p95 of the pairs before its own: both of a pair

@@ -3,12 +3,11 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from http.client import HTTPException
 from typing import Final
 
+from gateway.outbound.calls import CallError, Calls
 from ops.lifecycle.rollout.surroundings import Surroundings
 from ops.operate.diagnose.pages import Page, parse_page
-from ops.stack.own_pages import open_page
 from shared.errors import BrokerUnavailable
 from shared.kafka import PartitionReader, group_lag
 from shared.process.clock import now_unix_ms
@@ -18,7 +17,6 @@ from shared.telemetry.faults import caught
 from shared.wire.topics import BROADCAST_PARTITION, BUCKETS, in_lane
 
 _LOOK_S: Final = 2.0
-_PATIENCE_S: Final = 2.0
 _BREAKER_OPEN: Final = 2.0
 
 
@@ -28,6 +26,7 @@ class Watch:
 
     kafka: KafkaSettings
     gateways: Sequence[str]
+    calls: Calls
     reports: PartitionReader
     around: Surroundings = field(default_factory=Surroundings)
 
@@ -73,8 +72,8 @@ class Watch:
     async def _gateway(self, address: str) -> str | None:
         """Return what is wrong at a gateway's page. A page that cannot be read says nothing, so it is wrong too."""
         try:
-            page = await asyncio.to_thread(_read, address)
-        except (OSError, HTTPException, ValueError) as error:
+            page = parse_page((await self.calls.call("GET", address)).decode())
+        except (CallError, ValueError) as error:
             return f"--gateway {address}: no page of metrics ({error}); write http://HOST:PORT/metrics of a gateway"
         return gateway_fault(page, address)
 
@@ -87,8 +86,3 @@ def gateway_fault(page: Page, address: str) -> str | None:
     if _BREAKER_OPEN in page.values("replyline_gateway_guards", what="breaker"):
         return f"the breaker of {address} is open"
     return f"the ladder of {address} is below the champion" if any(rung > 0 for rung in rungs) else None
-
-
-def _read(address: str) -> Page:
-    with open_page(address, timeout_s=_PATIENCE_S) as answer:
-        return parse_page(answer.read().decode())

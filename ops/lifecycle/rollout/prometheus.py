@@ -3,15 +3,14 @@
 import asyncio
 import math
 from dataclasses import dataclass, replace
-from http.client import HTTPException
 from typing import Any, Final
 from urllib.parse import urlencode
 
 import msgspec
 
+from gateway.outbound.calls import CallError, Calls
 from ops.lifecycle.rollout.plan import Plan
 from ops.lifecycle.rollout.policy import Health
-from ops.stack.own_pages import open_page
 
 _INTERVAL_S: Final = 2.0
 
@@ -20,6 +19,7 @@ _INTERVAL_S: Final = 2.0
 class Prometheus:
     """`url` is the server's address, "" without one. `value` is the query's newest value, or why it has no value."""
 
+    calls: Calls
     url: str
     query: str | None = None
     value: float | str | None = None
@@ -28,7 +28,7 @@ class Prometheus:
         """Ask every two seconds, until cancelled."""
         while True:
             if (query := self.query) is not None:
-                value = await asyncio.to_thread(asked, self.url, query)
+                value = await asked(self.calls, self.url, query)
                 self.value = value if query == self.query else self.value
             await asyncio.sleep(_INTERVAL_S)
 
@@ -43,14 +43,14 @@ class Prometheus:
         return replace(health, beyond=f"{plan.query} is {self.value:g}, above {plan.at_most:g}")
 
 
-def asked(url: str, query: str) -> float | str:
+async def asked(calls: Calls, url: str, query: str) -> float | str:
     """Return the one finite number that is a query's value now, or why it has no such value."""
     try:
-        with open_page(f"{url.rstrip('/')}/api/v1/query?{urlencode({'query': query})}", timeout_s=_INTERVAL_S) as page:
-            data: Any = msgspec.json.decode(page.read())["data"]
+        page = await calls.call("GET", f"{url.rstrip('/')}/api/v1/query?{urlencode({'query': query})}")
+        data: Any = msgspec.json.decode(page)["data"]
         samples = [data["result"]] if data["resultType"] == "scalar" else [each["value"] for each in data["result"]]
         found = [float(value) for _, value in samples]
-    except (OSError, HTTPException, msgspec.MsgspecError, ValueError, LookupError, TypeError) as error:
+    except (CallError, msgspec.MsgspecError, RecursionError, ValueError, LookupError, TypeError) as error:
         return f"no answer by REPLYLINE_ROLLOUT__PROMETHEUS_URL={url} ({error})"
     is_number = len(found) == 1 and math.isfinite(found[0])
     return found[0] if is_number else f"one finite number is needed, not {found[:3]}"

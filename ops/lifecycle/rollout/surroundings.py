@@ -9,7 +9,7 @@ from typing import Final
 
 from ops.lifecycle.rollout.plan import Plan
 from ops.lifecycle.rollout.policy import Health
-from ops.lifecycle.versions.workers import SILENT_MS, LaneWorkers, lacking, lanes_of_a_rollout
+from ops.lifecycle.versions.workers import SILENT_MS, LaneWorkers, lacking, lanes_of_a_rollout, refused
 from shared.nouns import counted
 from shared.versions.state import State
 from shared.wire.fields import Revision
@@ -86,6 +86,8 @@ class Surroundings:
                 if report.rung not in (CHAMPION, state.rung):  # where an operator holds the ladder is no overload
                     overload.append(f"the ladder of gateway {gateway_id} is at {report.rung}")
         unknown += [] if self._gateways else ["no gateway reports"]
+        is_loading = state.loading.get(CHAMPION) == plan.version
+        unknown += refused(self.lanes[CHAMPION], plan.version, now_unix_ms) if is_loading else []
         self._measure(is_degraded=bool(overload), now_unix_ms=now_unix_ms)
         calm_ms = now_unix_ms - self._degraded_unix_ms
         if not overload and calm_ms < _calm_ms(plan):

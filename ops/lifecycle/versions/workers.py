@@ -70,9 +70,18 @@ def lacking(lanes: Mapping[Lane, LaneWorkers], wanted: Mapping[Lane, Revision], 
         if not loaded:
             start = f"REPLYLINE_WORKER__LANE={lane} replyline worker"
             reasons.append(f"no worker of lane {lane} reports; start one: {start}")
+        reasons += refused(lanes[lane], revision, now_unix_ms)
         for worker, has in loaded.items():
-            if worker in refusals:
-                reasons.append(f"worker {worker} of lane {lane} refuses {revision}: {refusals[worker]}")
-            elif not has:
+            if not has and worker not in refusals:
                 reasons.append(f"worker {worker} of lane {lane} has not loaded {revision}")
     return reasons
+
+
+def refused(workers: LaneWorkers, revision: Revision, now_unix_ms: float) -> list[str]:
+    """Return a line for each live worker of a lane that refuses to load a version, with its reason."""
+    live = workers.live(now_unix_ms)
+    return [
+        f"worker {worker} of lane {workers.lane} refuses {revision}: {reason}"
+        for worker, reason in workers.refusals(revision).items()
+        if worker in live
+    ]

@@ -1,9 +1,11 @@
 """An operator's own conditions of a rollout: a figure below a bound, and approved steps."""
 
+import asyncio
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,17 +13,21 @@ from msgspec import msgpack
 from msgspec.structs import replace
 from typer.testing import CliRunner
 
+from gateway.outbound import calls as calls_module
+from gateway.outbound.calls import Calls
 from ops import cli
-from ops.lifecycle.rollout import commands, prometheus
+from ops.lifecycle.rollout import commands
 from ops.lifecycle.rollout.commands import StartOptions
 from ops.lifecycle.rollout.evidence import Evidence
+from ops.lifecycle.rollout.health import Watch
 from ops.lifecycle.rollout.plan import pack
 from ops.lifecycle.rollout.policy import Health
 from ops.lifecycle.rollout.prometheus import Prometheus, asked
 from ops.lifecycle.rollout.records import Rollout, judge, newest, record_of
 from ops.lifecycle.versions.moves import rollback
 from shared.errors import ModelError
-from shared.versions.registry import Checked, Noted, Registry
+from shared.settings import Settings
+from shared.versions.registry import Checked, Noted, Registry, Unreadable
 from shared.versions.state import Move
 from shared.versions.version import Version
 from tests.unit.ops.lifecycle.rollout.test_policy import BEFORE
@@ -29,6 +35,7 @@ from tests.unit.ops.lifecycle.rollout.test_policy import PLAN as POLICY_PLAN
 
 PLAN = replace(POLICY_PLAN, epoch=2, min_answers=0, min_s=0.0)
 QUERY = replace(PLAN, query="returns", at_most=0.01)
+UNUSED: Any = None
 
 
 def registry_of(plan: Any) -> Registry:
@@ -57,7 +64,7 @@ def turn(registry: Registry, now_unix_ms: int, own: float | str | None = None) -
     """Decide once as the controller does; return the kind of the decision."""
     rollout, evidence = rollout_of(registry), Evidence(rollout_of(registry).plan)
     numbers = evidence.numbers() | ({"own": own} if isinstance(own, float) else {})
-    server = Prometheus("", rollout.plan.query, own)
+    server = Prometheus(UNUSED, "", rollout.plan.query, own)
     health = server.bounded(Health(champions_loaded=True), rollout.plan)
     decision = judge(rollout, registry, evidence, health, now_unix_ms)
     record = record_of(decision, rollout, registry, numbers, now_unix_ms)
@@ -159,17 +166,12 @@ def test_without_an_approval_nothing_is_promoted_and_evidence_is_not_waited_for(
 
 
 @dataclass
-class Page:
+class Answers:
     """Prometheus' answer."""
 
     body: bytes
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def read(self) -> bytes:
+    async def call(self, _method: str, _url: str) -> bytes:
         return self.body
 
 
@@ -190,17 +192,46 @@ def vector(*values: str) -> dict[str, Any]:
         ({"status": "success", "data": {"resultType": "matrix", "result": [{"values": []}]}}, "no answer"),
         ({"status": "error"}, "no answer"),
         ([], "no answer"),
+        (b"[" * 100_000, "no answer"),
+        (b"<html>", "no answer"),
+        (b"", "no answer"),
     ],
 )
-def test_only_one_finite_number_is_a_value(monkeypatch: pytest.MonkeyPatch, answer: Any, found: float | str) -> None:
-    monkeypatch.setattr(prometheus, "open_page", lambda *_, **__: Page(json.dumps(answer).encode()))
-    value = asked("http://prometheus:9090/", "sum(returns)")
+async def test_only_one_finite_number_is_a_value(answer: Any, found: float | str) -> None:
+    calls: Any = Answers(answer if isinstance(answer, bytes) else json.dumps(answer).encode())
+    value = await asked(calls, "http://prometheus:9090/", "sum(returns)")
     assert value == found if isinstance(found, float) else isinstance(value, str) and found in value
 
 
-def test_a_prometheus_that_is_away_or_not_named_is_a_reason() -> None:
-    assert "REPLYLINE_ROLLOUT__PROMETHEUS_URL" in str(asked("", "up"))
-    assert "http://127.0.0.1:1 (" in str(asked("http://127.0.0.1:1", "up"))
+@pytest.mark.parametrize("url", ["", "http://127.0.0.1:1", "http://[::1", "prometheus:9090"])
+async def test_a_prometheus_that_is_away_or_wrongly_named_is_a_reason(url: str) -> None:
+    calls = Calls({})
+    assert f"REPLYLINE_ROLLOUT__PROMETHEUS_URL={url} (" in str(await asked(calls, url, "up"))
+    await calls.close()
+
+
+@pytest.mark.parametrize("page", ["prometheus", "gateway"])
+async def test_a_page_that_never_ends_is_a_reason_and_no_old_value_is_kept(
+    page: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls_module, "_TIMEOUT_S", 0.05)
+
+    async def drip(_: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
+        client.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        with suppress(ConnectionError):
+            while True:
+                client.write(b" ")
+                await client.drain()
+                await asyncio.sleep(0.001)
+        client.close()
+
+    server, calls = await asyncio.start_server(drip, "127.0.0.1", 0), Calls({})
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    watch = Watch(Settings().kafka, (), calls, UNUSED)
+    found = await (asked(calls, url, "up") if page == "prometheus" else watch._gateway(url))
+    assert "(TimeoutError)" in str(found)
+    await calls.close()
+    server.close()
 
 
 @pytest.mark.parametrize("given", [["--query", "up"], ["--at-most", "1"], ["--min-s", "604800"]])
@@ -236,3 +267,15 @@ def test_no_rollout_begins_over_one_that_still_has_customers(
         start() if command == "start" else commands._found(registry, active=True)
     registry.apply(Move(state=rollback(registry, 10.0), author="ann", reason="", unix_ms=10))
     assert start().epoch == registry.epoch + 1
+
+
+def test_behind_a_move_that_cannot_be_read_nothing_is_noted_and_nothing_is_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    registry = Registry()
+    registry.apply(Move(state=replace(BEFORE, epoch=1), author="ann", reason="use", unix_ms=0))
+    registry.apply(Unreadable(epoch=2))
+    version = Version(name="c", model="m", model_revision="c", manifest_sha256="c")
+    monkeypatch.setattr(commands, "allowed", lambda *_: version)
+    with pytest.raises(ModelError, match="rollback --over-epoch 2; nothing was started"):
+        commands._plan(registry, StartOptions(version="c"), (0.01,), 0)

@@ -72,6 +72,17 @@ def test_each_metric_alone_raises_the_alarm(bad: dict[str, object], metric: str)
     assert evidence.worst.metric == metric
 
 
+@pytest.mark.parametrize("bad", [{"failed": True}, {"unsure": True}, {"handed_over": True}, {"missed": True}, {}])
+def test_a_moved_conversations_first_answer_counts_but_for_its_time(bad: dict[str, object]) -> None:
+    """A canary that fails each conversation which a promotion brings to it is worse; one that answers it late need not
+    be, since its cache is cold."""
+    late: dict[str, object] = {"moved": True, "ttft_ms": 900.0}
+    pairs = [[seen(2 * n, **late, **bad), seen(2 * n + 1, "control", moved=True)] for n in range(60)]
+    evidence = evidence_of(*(each for pair in pairs for each in pair))
+    assert evidence.alarm == (bad not in ({}, {"missed": True}))
+    assert evidence.answered("canary") == 0
+
+
 @pytest.mark.parametrize("moved", [False, None], ids=["new", "perhaps moved"])
 def test_a_slow_version_is_found_by_first_texts_of_new_conversations(moved: bool | None) -> None:
     """Where customers ask one question each there are no others."""

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from gateway.outbound.calls import Calls
 from ops.lifecycle.rollout.health import Watch, gateway_fault
 from ops.lifecycle.rollout.plan import Plan
 from ops.lifecycle.rollout.policy import Health
@@ -51,6 +52,18 @@ def test_a_system_that_reports_and_is_well_freezes_nothing() -> None:
     found = health(well())
     assert (found.degraded, found.unknown, found.champions_loaded) == ([], [], True)
     assert (found.slots, found.busy) == ({"champion": 4, "canary": 4, "control": 4}, 6)
+
+
+@pytest.mark.parametrize(("loading", "is_named"), [({"champion": "new"}, True), ({}, False)])
+def test_a_champions_worker_that_refuses_the_version_is_named_once_it_is_to_load_it(
+    loading: dict[Lane, str], is_named: bool
+) -> None:
+    around = well()
+    refusing = worker("champion", "old", refused={"new": Refusal(epoch=4, reason="needs 9 GB, 2 GB are free")})
+    around.observe_worker("champion-1", refusing, NOW)
+    found = around.health(PLAN, replace(STATE, loading=loading), 0.0, NOW)
+    why = "worker champion-1 of lane champion refuses new: needs 9 GB, 2 GB are free"
+    assert (found.degraded, why in found.unknown, found.champions_loaded) == ([], is_named, False)
 
 
 WORKERS = [
@@ -233,8 +246,9 @@ def test_a_gateways_page_is_read_and_any_other_page_is_a_reason(page: str, reaso
 
 
 async def test_a_gateway_that_cannot_be_read_is_one_line_with_the_remedy() -> None:
-    watch = Watch(Settings().kafka, (), UNUSED)
-    reason = await watch._gateway("http://127.0.0.1:1/metrics")
+    calls = Calls({})
+    reason = await Watch(Settings().kafka, (), calls, UNUSED)._gateway("http://127.0.0.1:1/metrics")
+    await calls.close()
     assert reason is not None
     assert "no page of metrics" in reason
     assert "write http://HOST:PORT/metrics" in reason
@@ -253,7 +267,7 @@ async def test_a_look_that_fails_freezes_the_rollout_and_the_controller_lives() 
             raise RuntimeError("not a broker's error")
 
     reports: Any = Reports()
-    watch = Broken(Settings().kafka, (), reports)
+    watch = Broken(Settings().kafka, (), UNUSED, reports)
     looking = asyncio.create_task(watch.look())
     await looked.wait()
     for _ in range(5):
