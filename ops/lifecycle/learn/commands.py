@@ -15,7 +15,7 @@ from ops.lifecycle.learn.copies import broken_promises, read_forgotten, remove_f
 from ops.lifecycle.learn.copies import export as write_export
 from ops.lifecycle.learn.copies import follow as follow_forgotten
 from ops.lifecycle.learn.entries import add_lesson, faq_folder
-from ops.lifecycle.learn.lessons import Lesson, of_people, people_of, read_lessons, split
+from ops.lifecycle.learn.lessons import LEARNED, Lesson, of_people, people_of, read_lessons, split
 from ops.lifecycle.learn.personal import is_quoted, personal_data
 from ops.lifecycle.learn.rated import rated_answers
 from ops.lifecycle.versions.writer import read_registry
@@ -183,7 +183,7 @@ def _lesson(candidate: Candidate, answer: str, question: str, by: str, now_unix_
     for each in candidate.rated:  # newest first
         rated[each.session.digest] = each.bad.rated_unix_ms
     return Lesson(
-        entry=f"learned-{bad.response_id.removeprefix('resp_')[:12]}",
+        entry=f"{LEARNED}{bad.response_id.removeprefix('resp_')[:12]}",
         language=detect_language(question),
         question=question,
         answer=answer,

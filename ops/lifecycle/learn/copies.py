@@ -1,8 +1,8 @@
 """Remove forgotten conversations from every copy of their words: the FAQ's corrections, exports and recordings."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -10,9 +10,18 @@ import msgspec
 
 from ops.lifecycle.learn.entries import remove_lessons
 from ops.lifecycle.learn.examples import Example
-from ops.lifecycle.learn.lessons import Lesson, example_of, locked, people_of, read_lessons, split, write_whole
+from ops.lifecycle.learn.lessons import (
+    LEARNED,
+    Lesson,
+    example_of,
+    locked,
+    people_of,
+    read_lessons,
+    split,
+    write_whole,
+)
 from ops.operate.recording.file import forget_in
-from shared.errors import BrokerUnavailable, ProtocolError, SettingsError
+from shared.errors import BrokerUnavailable, ProtocolError, ReplylineError, SettingsError
 from shared.kafka import Producer, scan
 from shared.nouns import counted
 from shared.records.log_readers import erased_of, forgotten_of
@@ -69,22 +78,39 @@ def export(faq: Path, out: Path) -> None:
 
 def remove_forgotten(faq: Path | None, recordings: Sequence[Path], forgotten: Mapping[str, int]) -> list[str]:
     """Remove what must go from the FAQ's folder, its exports and the recordings. Return a line for each that has
-    changed, and for each export that is not here. Raises `SettingsError`, `OSError`."""
-    lines = []
+    changed, and for each export that is not here. A copy that cannot be changed keeps no other one: raises
+    `SettingsError` with each fault once all others are done."""
+    lines, faults = list[str](), list[str]()
     if faq is not None:
-        gone, kept = remove_lessons(faq, lambda each: each.must_go(forgotten))
-        lines.append(_told(faq, len(gone), "correction"))
-        lines += [_trim(out, kept) for out in _exports(faq)]
-    lines += [_told(path, forget_in(path, forgotten), "question") for path in recordings]
+        with _noted(faults):
+            gone, kept = remove_lessons(faq, lambda each: each.must_go(forgotten))
+            lines.append(_told(faq, len(gone), "correction"))
+            for out in _exports(faq):
+                with _noted(faults):
+                    lines += _trim(out, kept)
+    for path in recordings:
+        with _noted(faults):
+            lines.append(_told(path, forget_in(path, forgotten), "question"))
+    if faults:
+        raise SettingsError("; ".join([*filter(None, lines), *faults]))
     return [line for line in lines if line]
+
+
+@contextmanager
+def _noted(faults: list[str]) -> Iterator[None]:
+    """Add why a copy cannot be changed to `faults`."""
+    try:
+        yield
+    except (ReplylineError, OSError) as error:
+        faults.append(str(error))
 
 
 async def follow(
     kafka: KafkaSettings, faq: Path | None, recordings: Sequence[Path], tell: Callable[[str], None], stop: asyncio.Event
 ) -> None:
-    """Do so within seconds of each erasure, until `stop`. Raises `SettingsError`, `OSError`."""
+    """Do so within seconds of each erasure, until `stop`. A copy that cannot be changed is tried again."""
     forgotten: dict[str, int] = {}
-    told, places, broken = {""}, _Places(), list[str]()
+    told, places, broken, failed = {""}, _Places(), list[str](), False
     while not stop.is_set():
         try:
             new = await read_forgotten(kafka, places)
@@ -93,7 +119,11 @@ async def follow(
         else:
             forgotten |= {person: max(until, forgotten.get(person, 0)) for person, until in new.items()}
             broken = broken if broken or "" not in told else await broken_promises(kafka)
-            lines = broken + remove_forgotten(faq, recordings if new else (), forgotten)
+            try:
+                lines = broken + remove_forgotten(faq, recordings if new or failed else (), forgotten)
+                failed = False
+            except SettingsError as error:
+                lines, failed = [*broken, f"{error}; trying again"], True
         for line in lines:
             if line not in told:
                 tell(line)
@@ -107,19 +137,36 @@ def _exports(faq: Path) -> list[Path]:
     return [Path(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
-def _trim(out: Path, kept: Sequence[Lesson]) -> str:
-    """Remove from an export what is no longer among the corrections; return a line where that was so, or cannot be.
-    `people.txt` stays: a version may already have been trained on all of them."""
-    entries, num_gone = {lesson.entry for lesson in kept}, 0
+def _trim(out: Path, kept: Sequence[Lesson]) -> list[str]:
+    """Remove from an export what is no longer among the corrections, and no line that a person has added; return a line
+    where that was so, or cannot be. `people.txt` stays: a version may already have been trained on all of them."""
+    entries, num_gone, told = {lesson.entry for lesson in kept}, 0, list[str]()
     for file in (out / name for name in _HALVES):
         if not file.exists():
-            return f"{out}: this export is not here and may hold what was erased; delete it, or export again"
+            return [f"{out}: this export is not here and may hold what was erased; delete it, or export again"]
         lines = file.read_bytes().splitlines(keepends=True)
-        left = [line for line in lines if msgspec.json.decode(line, type=Example).grounding[0].id in entries]
+        left = []
+        for number, line in enumerate(lines, 1):
+            found = _corrections_in(line)
+            if found is None:
+                told.append(f"{file}, line {number} cannot be read and may hold what was erased; mend or remove it")
+            if not found or found <= entries:
+                left.append(line)
         if len(left) < len(lines):
             num_gone += len(lines) - len(left)
             write_whole(file, b"".join(left))
-    return _told(out, num_gone, "correction")
+    return [*told, _told(out, num_gone, "correction")]
+
+
+def _corrections_in(line: bytes) -> set[str] | None:
+    """Return the corrections' entries that an export's line rests on; None if it is no example."""
+    if not line.strip():
+        return set()
+    try:
+        example = msgspec.json.decode(line, type=Example)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+    return {each.id for each in example.grounding if each.id.startswith(LEARNED)}
 
 
 def _told(path: Path, number: int, noun: str) -> str:

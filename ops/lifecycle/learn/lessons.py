@@ -18,6 +18,8 @@ from shared.wire.messages import Language
 from shared.wire.outcome import Grounding
 
 FILE: Final = "lessons.jsonl"
+LEARNED: Final = "learned-"
+"""The ids of corrections' entries begin so."""
 _LOCK: Final = ".lessons.lock"
 _HELD_OUT_OF_8: Final = 1
 

@@ -4,6 +4,7 @@ file can be read up to its last complete line. Every fault of a file is reported
 The lines are a `Header`, followed by an `RecordedRequest` for each request in order of arrival.
 """
 
+import fcntl
 import hashlib
 import os
 import zlib
@@ -180,13 +181,25 @@ class Recording:
 
 def forget_in(path: Path, forgotten: Mapping[str, int]) -> int:
     """Remove the texts of forgotten conversations from a completed recording; return the number of requests concerned.
-    Raises `SettingsError`, `RecordingFailed`."""
+    One process at a time does so in a folder. Raises `SettingsError`, `RecordingFailed`."""
     rest = path.with_name(f"{path.name}.new")
-    new, num_gone = _without(read_recording(path), forgotten, rest)
-    if new is not None:
-        new.finish()
-        rest.replace(path)
+    with _locked(path.parent):
+        rest.with_name(f"{rest.name}.partial").unlink(missing_ok=True)  # of a try that broke off, as by a full disk
+        new, num_gone = _without(read_recording(path), forgotten, rest)
+        if new is not None:
+            new.finish()
+            rest.replace(path)
     return num_gone
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _without(recording: "Recording", forgotten: Mapping[str, int], path: Path) -> tuple[RecordingWriter | None, int]:

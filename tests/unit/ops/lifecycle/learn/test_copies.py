@@ -185,7 +185,73 @@ def test_an_export_that_was_away_is_trimmed_when_it_is_back(faq: Path, tmp_path:
     assert QUESTION not in text_of(out)
 
 
+OWN = b'{"question": "how long?", "answer": "30 days"}\n'
+GROUNDED = b'{"question": "how long?", "grounding": [{"id": "returns", "question": "Returns?", "answer": "30 days"}]}\n'
+
+
+@pytest.mark.parametrize("line", [OWN, GROUNDED, b"\n", b"# mine\n", b"\xff\n", b"[" * 100_000 + b"\n"])
+def test_lines_that_a_person_has_added_to_an_export_stay_and_stop_no_erasure(
+    faq: Path, tmp_path: Path, line: bytes
+) -> None:
+    outs = [tmp_path / "one", tmp_path / "two"]
+    for out in outs:
+        export(faq, out)
+    file = outs[0] / "train.jsonl"
+    file.write_bytes(line + file.read_bytes())
+    told = remove_forgotten(faq, (), {SESSION.digest: LATER})
+    assert QUESTION not in b"".join((out / "train.jsonl").read_bytes() for out in outs).decode(errors="replace")
+    assert file.read_bytes().startswith(line)
+    is_readable = line in (OWN, GROUNDED, b"\n")
+    assert any(f"{file}, line 1 cannot be read" in each for each in told) != is_readable
+
+
 # --- recordings
+
+
+@pytest.mark.parametrize("broken", ["lessons", "export", "recording"])
+def test_a_copy_that_cannot_be_changed_keeps_no_other_one_from_it(faq: Path, tmp_path: Path, broken: str) -> None:
+    outs, recordings = [tmp_path / "one", tmp_path / "two"], [tmp_path / "a.replay", tmp_path / "b.replay"]
+    for out, recording in zip(outs, recordings, strict=True):
+        export(faq, out)
+        written(recording, [asked(0.0, text=WORDS, person=SESSION.digest)])
+    if broken == "export":
+        (outs[0] / "train.jsonl").unlink()
+        (outs[0] / "train.jsonl").mkdir()
+    else:
+        {"lessons": faq / "lessons.jsonl", "recording": recordings[0]}[broken].write_bytes(b"?")
+    with pytest.raises(SettingsError):
+        remove_forgotten(faq, recordings, {SESSION.digest: LATER})
+    assert read_recording(recordings[1]).asked[0].text is None
+    assert broken == "lessons" or QUESTION not in text_of(outs[1])
+
+
+async def test_follow_tries_a_copy_that_cannot_be_changed_again(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copies, "_LOOK_INTERVAL_S", 0.0)
+    stop, lines, path = asyncio.Event(), list[str](), tmp_path / "a.replay"
+    path.write_bytes(b"?")
+    forget_jane(log)
+
+    def tell(line: str) -> None:
+        lines.append(line)
+        if len(lines) > 1:
+            stop.set()
+        else:
+            path.unlink()
+            written(path, [asked(0.0, text=WORDS, person=SESSION.digest)])
+
+    await asyncio.wait_for(follow(KafkaSettings(), None, [path], tell, stop), 10)
+    assert "trying again" in lines[0]
+    assert lines[1:] == [f"{path}: 1 question removed"]
+
+
+def test_what_a_full_disk_left_behind_stops_no_erasure(tmp_path: Path) -> None:
+    path = tmp_path / "a.replay"
+    written(path, [asked(0.0, text=WORDS, person=SESSION.digest)])
+    (tmp_path / "a.replay.new.partial").write_bytes(b"half of it")
+    assert forget_in(path, {SESSION.digest: HEADER.started_unix_ms + 30_000}) == 1
+    assert [each.name for each in tmp_path.iterdir()] == ["a.replay"]
 
 
 @pytest.mark.parametrize("ended", [True, False], ids=["ended", "still written"])
