@@ -15,7 +15,7 @@ from websockets.uri import WebSocketURI, parse_uri
 
 from shared.client.telling import ConnectFailed
 from shared.errors import SettingsError
-from shared.hosts import check_host
+from shared.hosts import SOCKETS, check_url, shown_url
 from shared.wire.codec import Codec
 from shared.wire.lenient import read_json
 from shared.wire.messages import ErrorEvent, ServerMessage, SessionCreated, SessionStart
@@ -167,11 +167,12 @@ def address_of(url: str) -> WebSocketURI:
     Raises:
         SettingsError: it is invalid.
     """
+    form = "ws://host:port/ws"
     try:
-        parts = parse_uri(url)
-        check_host(parts.host)
-    except (InvalidURI, ValueError) as error:  # ValueError: the port is not a number, or too large
-        wrong = error.msg if isinstance(error, InvalidURI) else error
-        shown = url or "''"
-        raise SettingsError(f"{shown} is not a gateway's address: {wrong}; write ws://host:port/ws") from None
-    return parts
+        check_url(url, SOCKETS, form=form, login=None)
+        return parse_uri(url)
+    except InvalidURI as error:
+        wrong = f"{error.msg}; write {form}"
+    except ValueError as error:
+        wrong = str(error)
+    raise SettingsError(f"{shown_url(url)} is not a gateway's address: {wrong}")

@@ -3,7 +3,6 @@ changed in all of them."""
 
 import codecs
 import math
-import re
 from collections import Counter
 from pathlib import Path
 
@@ -13,6 +12,8 @@ from shared.errors import SettingsError
 from shared.faq.terms import wording
 from shared.faq.texts import INVISIBLE, MAX_ANSWER_CHARS, MAX_QUESTION_CHARS, fault_of, shown
 from shared.faq.words.fold import plain_entry
+from shared.hosts import WEB, check_url
+from shared.settings.redis import without_password
 from shared.wire.messages import Language
 from shared.wire.outcome import Grounding
 
@@ -47,12 +48,23 @@ class FaqEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 _CERTAIN = 1e-9
 _MOST_URL_CHARS = 2_000
-_URL = re.compile(rf"https?://(?=[^/?#@]+(?:[/?#]|$))[!-~]{{1,{_MOST_URL_CHARS}}}", re.IGNORECASE)
+
+
+def check_page(url: str) -> None:
+    """Raise `ValueError`, with the remedy, for a `url` that an entry may not have."""
+    form = f"https:// and a page of at most {_MOST_URL_CHARS:,} characters"
+    check_url(url, WEB, form=form, login="customers would read it")
+    if len(url) > _MOST_URL_CHARS:
+        raise ValueError(f"write {form}")
 
 
 def is_page(url: str) -> bool:
     """Return whether an entry may have this `url`."""
-    return _URL.fullmatch(url) is not None
+    try:
+        check_page(url)
+    except ValueError:
+        return False
+    return True
 
 
 class FaqHit(msgspec.Struct, frozen=True):
@@ -172,11 +184,12 @@ def _in_each_language(record: _Record, path: Path | str, dropped: Counter[str]) 
         raise SettingsError(f'FAQ file {path}: entry {shown(record.id)} has neither "en" nor "zh"')
     for entry in entries:
         asked = (entry.id, entry.topic, *entry.wordings)
-        if entry.url and not is_page(entry.url):
-            raise SettingsError(
-                f"FAQ file {path}: entry {shown(entry.id)} ({entry.language}) has the url {shown(entry.url)}; write "
-                f"https:// and a page of at most {_MOST_URL_CHARS:,} characters"
-            )
+        try:
+            if entry.url:
+                check_page(entry.url)
+        except ValueError as error:
+            name, url = f"entry {shown(entry.id)} ({entry.language})", shown(without_password(entry.url))
+            raise SettingsError(f"FAQ file {path}: {name} has the url {url}; {error}") from None
         for text, most in (*((text, MAX_QUESTION_CHARS) for text in asked), (entry.answer, MAX_ANSWER_CHARS)):
             fault = fault_of(text, most)
             if fault is not None:

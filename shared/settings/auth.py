@@ -3,11 +3,10 @@
 import ipaddress
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self, get_args
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from shared.hosts import check_host
+from shared.hosts import WEB, check_url
 from shared.settings.group import SettingsGroup
 
 Algorithm = Literal["HS256", "RS256", "ES256", "EdDSA"]
@@ -75,11 +74,9 @@ class AuthSettings(SettingsGroup):
     def _jwks_is_safe_to_read(cls, source: str | None) -> str | None:
         if source is None or "://" not in source:
             return source
-        url = urlsplit(source)
-        if not url.hostname or url.username is not None:
-            raise ValueError("write a URL with a host and without user or password")
-        check_host(url.hostname)
-        if url.scheme != "https" and not (url.scheme == "http" and is_loopback(url.hostname)):
+        login = "name a URL that asks for none, or a file"
+        url = check_url(source, WEB, form="https://host/path, or a file's path", login=login)
+        if url.scheme != "https" and not is_loopback(url.hostname or ""):
             raise ValueError("keys fetched over http:// could be replaced on the way: use https://")
         return source
 

@@ -6,17 +6,17 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from shared.hosts import check_host
+from shared.hosts import SOCKETS, WEB, check_url
 from shared.settings.auth import is_loopback
 from shared.settings.credential_files import PasswordFile
 from shared.settings.group import SettingsGroup
 
 
-def _check_private(url: str, secure: str) -> None:
-    """Raise `ValueError` for a wrong host, or one off this machine that would get the edge's token in plain text."""
-    parts = urlsplit(url)
-    check_host(parts.hostname)
-    if parts.scheme not in {"", secure} and not is_loopback(parts.hostname or ""):
+def _check_private(url: str, schemes: tuple[str, str], form: str, *, base: bool) -> None:
+    """Raise `ValueError` for a wrong URL, or one off this machine that would get the edge's token in plain text."""
+    login, secure = "put the token into the file of edge.token_file", schemes[1]
+    parts = check_url(url, schemes, form=form, base=base, login=login)
+    if parts.scheme != secure and not is_loopback(parts.hostname or ""):
         raise ValueError(
             f"{url} would carry the edge's token and every conversation in plain text; write {secure}://{parts.netloc}"
         )
@@ -52,17 +52,15 @@ class EdgeSettings(SettingsGroup):
     @field_validator("centre")
     @classmethod
     def _is_a_socket(cls, url: str) -> str:
-        if url and (urlsplit(url).scheme not in {"ws", "wss"} or not urlsplit(url).hostname):
-            raise ValueError(f"{url} is not a gateway's address; write wss://host/ws")
-        _check_private(url, "wss")
+        if url:
+            _check_private(url, SOCKETS, "wss://host/ws", base=False)
         return url
 
     @field_validator("centre_http")
     @classmethod
     def _is_http(cls, url: str) -> str:
-        if url and (urlsplit(url).scheme not in {"http", "https"} or not urlsplit(url).hostname):
-            raise ValueError(f"{url} is not an HTTP address; write https://host")
-        _check_private(url, "https")
+        if url:
+            _check_private(url, WEB, "https://host", base=True)
         return url.rstrip("/")
 
     @model_validator(mode="after")

@@ -6,9 +6,10 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, PlainValidator, field_validator, model_validator
 
+from shared.hosts import WEB, check_url
 from shared.settings.auth import SecretFile, read_secret
 from shared.settings.credential_files import PasswordFile, read_password
-from shared.settings.group import SettingsGroup, check_http_url
+from shared.settings.group import SettingsGroup
 from shared.settings.origins import is_serialized_origin
 
 
@@ -208,8 +209,8 @@ class WebhookSettings(SettingsGroup):
     @classmethod
     def _is_an_address(cls, url: str) -> str:
         if url:
-            key_file = f"{cls.group}.webhook_secret_file"
-            check_http_url(url, example="https://desk.example/replyline", key_file=key_file)
+            login = f"events are signed: set {cls.group}.webhook_secret_file"
+            check_url(url, WEB, base=True, form="https://desk.example/replyline", login=login)
         return url
 
     @model_validator(mode="after")
@@ -311,7 +312,8 @@ class ChatwootSettings(SettingsGroup):
     @classmethod
     def _is_an_address(cls, url: str) -> str:
         if url:
-            check_http_url(url, example="https://chat.example", key_file="chatwoot.token_file")
+            login = "put the bot's token into the file of chatwoot.token_file"
+            check_url(url, WEB, base=True, form="https://chat.example", login=login)
         return url.rstrip("/")
 
     @model_validator(mode="after")

@@ -111,12 +111,13 @@ class KafkaSettings(SettingsGroup):
         found = [server.strip() for server in servers.split(",") if server.strip()]
         try:
             parts = [urlsplit(f"//{server}") for server in found]
-            _ = [part.port for part in parts]
+            whole = bool(found) and all(
+                part.netloc == server and bool(part.hostname) and part.port != 0 and part.username is None
+                for part, server in zip(parts, found, strict=True)
+            )
         except ValueError:
             whole = False
-        else:
-            whole = bool(found) and not any(server.endswith(":") for server in found)
-        if not whole:
+        if not whole or any(server.endswith(":") for server in found):
             raise ValueError("write host:port, or several separated by commas")
         for part in parts:
             check_host(part.hostname)

@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 
-from shared.hosts import check_host
+from shared.hosts import WEB, check_url
 from shared.settings.gateway import WebhookSettings
 from shared.settings.group import SettingsGroup
 
@@ -37,17 +37,9 @@ class TracingSettings(SettingsGroup):
         """Check the endpoint and add OTLP's default path if it has none."""
         if not endpoint:
             return endpoint
-        url = urlsplit(endpoint)
-        try:
-            usable = url.scheme in {"http", "https"} and bool(url.hostname) and url.port != 0
-        except ValueError:
-            usable = False
-        if not usable:
-            raise ValueError("write the trace endpoint as http://host:4318")
-        if url.username is not None or url.query or url.fragment:
-            raise ValueError("remove user, query and fragment; set headers with OTEL_EXPORTER_OTLP_HEADERS")
-        check_host(url.hostname)
-        return endpoint if url.path.strip("/") else endpoint.rstrip("/") + _PATH
+        login = "set headers with OTEL_EXPORTER_OTLP_HEADERS"
+        check_url(endpoint, WEB, base=True, form="http://host:4318", login=login)
+        return endpoint if urlsplit(endpoint).path.strip("/") else endpoint.rstrip("/") + _PATH
 
 
 class RolloutSettings(WebhookSettings):
@@ -58,3 +50,10 @@ class RolloutSettings(WebhookSettings):
     prometheus_url: str = Field(
         "", description="Prometheus that `rollout start --query` queries, as http://host:9090 (empty: none)"
     )
+
+    @field_validator("prometheus_url")
+    @classmethod
+    def _is_a_prometheus(cls, url: str) -> str:
+        if url:
+            check_url(url, WEB, base=True, form="http://host:9090", login="name a Prometheus that asks for none")
+        return url

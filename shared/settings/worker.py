@@ -5,8 +5,9 @@ from typing import Final, Literal
 
 from pydantic import Field, field_validator
 
+from shared.hosts import WEB, check_url
 from shared.settings.credential_files import PasswordFile
-from shared.settings.group import SettingsGroup, check_http_url
+from shared.settings.group import SettingsGroup
 from shared.wire.lanes import CHAMPION, Lane
 
 MAX_SLOTS: Final = 512
@@ -273,7 +274,8 @@ class UpstreamSettings(SettingsGroup):
     @classmethod
     def _addresses(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
         for url in urls:
-            check_http_url(url, example="http://127.0.0.1:8000/v1", key_file="upstream.key_file")
+            login = "put the key into the file of upstream.key_file"
+            check_url(url, WEB, base=True, form="http://127.0.0.1:8000/v1", login=login)
         if len(set(urls)) < len(urls):
             raise ValueError("an address is listed twice; remove one")
         return tuple([url.rstrip("/") for url in urls])

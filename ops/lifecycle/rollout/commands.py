@@ -17,10 +17,12 @@ from ops.lifecycle.rollout.surroundings import Surroundings, wanted
 from ops.lifecycle.versions.moves import allowed
 from ops.lifecycle.versions.using import ready
 from ops.lifecycle.versions.writer import RegistryWriter, read_registry
+from ops.operate.diagnose.addresses import check_option
 from ops.operate.letters import when
 from ops.operate.listing import say, show_table
 from ops.paths import FILE_TO_WRITE
-from shared.errors import ModelError, SettingsError
+from shared.errors import ModelError
+from shared.hosts import WEB
 from shared.kafka import LogReader
 from shared.process.clock import now_unix_ms, wire_unix_ms
 from shared.settings import Settings
@@ -107,8 +109,7 @@ def run(
     from shared.process.lifetime import run_until_signal
 
     for address in gateways or ():
-        if not address.startswith(("http://", "https://")):
-            raise SettingsError(f"--gateway {address}: write http://HOST:PORT/metrics")
+        check_option("--gateway", address, WEB, "http://HOST:PORT/metrics", login="name a page that asks for none")
     settings = settings_of("rollout")
     listening = ListenAddress(host, port, "--metrics-host", "--metrics-port")
     raise typer.Exit(run_until_signal(lambda stop: serve(settings, gateways or (), listening, stop)))

@@ -5,11 +5,10 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from shared.errors import SettingsError
-from shared.hosts import check_host
+from shared.hosts import SOCKETS, WEB, check_host, check_url, shown_url
+from shared.settings.redis import without_password
 
 _PORTS: Final = {"--gateway": 8082, "--worker": 8081}
-_WAYS_IN: Final = ("ws", "wss")
-_PAGES: Final = ("http", "https")
 
 
 def check_process(option: str, address: str) -> None:
@@ -20,29 +19,32 @@ def check_process(option: str, address: str) -> None:
     except ValueError:
         right = False
     if not right or not address.isprintable() or " " in address:
-        raise SettingsError(f"{option} {address}: write HOST:PORT of its metrics, as 10.0.0.4:{_PORTS[option]}")
+        raise SettingsError(
+            f"{option} {shown_url(address)}: write HOST:PORT of its metrics, as 10.0.0.4:{_PORTS[option]}"
+        )
     _check_host(option, address, parts.hostname)
 
 
 def check_way_in(option: str, url: str) -> None:
     """Check the address of a WebSocket endpoint. Raises `SettingsError`."""
-    _check_url(option, url, _WAYS_IN, "ws://HOST:PORT/ws or wss://HOST/ws")
+    check_option(option, url, SOCKETS, "ws://HOST:PORT/ws or wss://HOST/ws", login=None)
 
 
 def check_prometheus(option: str, url: str) -> None:
     """Check the address of a Prometheus. Raises `SettingsError`."""
-    _check_url(option, url, _PAGES, "http://HOST:PORT or https://HOST")
+    check_option(
+        option, url, WEB, "http://HOST:PORT or https://HOST", login="name a Prometheus that asks for none", base=True
+    )
 
 
-def _check_url(option: str, url: str, schemes: Sequence[str], form: str) -> None:
+def check_option(
+    option: str, url: str, schemes: Sequence[str], form: str, *, login: str | None, base: bool = False
+) -> None:
+    """Check an option's URL (`shared.hosts.check_url`). Raises `SettingsError`."""
     try:
-        parts = urlsplit(url)
-        right = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        right = False
-    if not right or not url.isprintable() or " " in url:
-        raise SettingsError(f"{option} {url}: write {form}")
-    _check_host(option, url, parts.hostname)
+        check_url(url, schemes, form=form, login=login, base=base)
+    except ValueError as error:
+        raise SettingsError(f"{option} {shown_url(without_password(url))}: {error}") from None
 
 
 def _check_host(option: str, address: str, host: str | None) -> None:

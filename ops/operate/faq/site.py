@@ -19,8 +19,10 @@ from xml.etree import ElementTree as ET
 import httpx2
 from selectolax.lexbor import LexborHTMLParser
 
+from ops.operate.diagnose.addresses import check_option
 from ops.operate.faq.files import LeftOut
 from shared.errors import SettingsError
+from shared.hosts import WEB
 from shared.nouns import counted
 
 _AGENT: Final = "Replyline"
@@ -71,12 +73,8 @@ class Site:
         """Name the address and the highest number of pages to fetch."""
         self.left_out: list[LeftOut] = []
         self._most = most
-        try:
-            parts = urlsplit(start)
-        except ValueError as error:
-            raise SettingsError(f"PAGES {start}: {error}") from None
-        if "@" in parts.netloc:  # entries name their page: customers would read the password
-            raise SettingsError("PAGES: an address with a user and a password; save the pages, and name their folder")
+        # Entries name their page, so customers would read a password.
+        check_option("PAGES", start, WEB, "https://HOST/PATH", login="save the pages, and name their folder")
         self._start = start
         self._seen: set[str] = set()
         self._robots = RobotFileParser()

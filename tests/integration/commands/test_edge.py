@@ -36,7 +36,7 @@ def typed(tmp_path: Path) -> list[str]:
     ("wrong", "said"),
     [
         ((), "needs the centre's: http://127.0.0.1:1 does not answer (ConnectError); start it again when the centre"),
-        (("--centre", "http://shop/ws"), "http://shop/ws is not a gateway's address; write wss://host/ws"),
+        (("--centre", "http://shop/ws"), "REPLYLINE_EDGE__CENTRE='http://shop/ws': write wss://host/ws"),
         (("--token-file", "{folder}/keys/faq.pem"), "is not a token ("),
         (("--trusted-keys", "{folder}/state"), "no public key (*.pem) in it; run: replyline versions keygen"),
     ],

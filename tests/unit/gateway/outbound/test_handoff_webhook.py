@@ -105,8 +105,8 @@ async def test_an_expired_or_unreadable_hand_off_is_not_posted(record: Record, s
 @pytest.mark.parametrize(
     ("url", "secret", "enabled", "told"),
     [
-        ("desk", GOOD, True, "http:// or https://"),
-        ("http://me:x@desk/", GOOD, True, "must not contain a key"),
+        ("desk", GOOD, True, "write https://desk.example/replyline"),
+        ("http://me:x@desk/", GOOD, True, "must not contain a user or a password; events are signed"),
         ("http://desk/", "s" * 32, True, "whsec_"),
         ("http://desk/", "whsec_c2hvcnQ=", True, "whsec_"),
         ("http://desk/", None, True, "belong together"),

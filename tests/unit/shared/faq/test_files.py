@@ -59,9 +59,11 @@ def refusal(path: Path, content: bytes | list[Any]) -> str:
                 "https://a b",
                 "http://x\n",
                 "https://x" * 300,
-                "https://u:secret@shop.example/a",
-                "http://us@x",
             )
+        ),
+        *(
+            ([record(url=url)], "a URL must not contain a user or a password")
+            for url in ("https://u:secret@shop.example/a", "http://us@x")
         ),
         ([record(alternatives=None)], "alternatives"),
         ([record() | {"en": None}], 'neither "en" nor "zh"'),

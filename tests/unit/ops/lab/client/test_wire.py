@@ -21,7 +21,7 @@ async def test_what_is_no_websocket_address_is_said_in_one_line(url: str) -> Non
         await Wire.connect(url, subprotocol="chat.v1.json", on_frame=lambda *_: None, on_lost=lambda _: None)
     told, shown = str(raised.value), url or "''"
     assert told.startswith(f"{shown} is not a gateway's address: ")
-    assert told.endswith("; write ws://host:port/ws")
+    assert told.endswith(" write ws://host:port/ws")
     assert "\n" not in told
 
 
