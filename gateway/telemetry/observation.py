@@ -25,15 +25,17 @@ def observation_of(entry: Entry, response: Response, unix_ms: int, *, moved: boo
     deadline. A fallback in place of the workers has missed its deadline too. A question that the workers never got,
     because their lane had no time for it, is censored however it ends; one that they gave up has missed its deadline.
 
+    An answer that its customer stops before the first text says how long that took, so it counts as cancelled.
+
     Returns:
-        None if the answer is no evidence: it belongs to another lane, was cancelled before its first text, was adopted
-            from the gateway that observes it, or missed only a client deadline shorter than the promise.
+        None if the answer is no evidence: it belongs to another lane, was adopted from the gateway that observes it, or
+            missed only a client deadline shorter than the promise.
     """
     went, received = entry.publication.destination, entry.request.received_unix_ms
-    to, answer = went.by_rule, entry.answer
+    to, answer, total_ms = went.by_rule, entry.answer, response.timings.total_ms
     kept = attainment(response, entry.deadline, received, stood_in=answer.stood_in, silent=answer.is_silent)
     handed_over = response.source == "handoff"
-    cancelled = response.status == "cancelled" and bool(response.output_text)
+    cancelled = response.status == "cancelled"
     judged = kept is not None or handed_over or cancelled
     if to.lane not in OBSERVED or entry.adoption is not None or not judged:
         return None
@@ -43,6 +45,7 @@ def observation_of(entry: Entry, response: Response, unix_ms: int, *, moved: boo
     failed = response.status == "failed" and not is_diverted
     missed = went.given_up or (kept is not None and not (kept.first_token and kept.whole) and not is_diverted)
     own = _is_by(response, to)
+    cancelled = cancelled and (own or not (response.output_text or is_diverted or went.given_up))
     return Observation(
         response_id=entry.response_id,
         conversation=entry.request.session.digest,
@@ -51,6 +54,7 @@ def observation_of(entry: Entry, response: Response, unix_ms: int, *, moved: boo
         epoch=to.epoch or 0,
         unix_ms=unix_ms,
         bucket=to.bucket,
+        asked_unix_ms=0 if total_ms is None else max(0, unix_ms - round(total_ms)),
         language=detect_language(entry.input),
         tenant=entry.request.session.tenant,
         moved=moved,
@@ -59,8 +63,8 @@ def observation_of(entry: Entry, response: Response, unix_ms: int, *, moved: boo
         unsure=own and response.source in CLAIM_NOTHING,
         ttft_ms=response.timings.ttft_ms if own and not answer.stood_in else None,
         answered_by="" if went.given_up else response.revision or "",
-        censored=not (own or failed or missed or (handed_over and not is_diverted)),
-        cancelled=own and cancelled,
+        censored=not (own or failed or missed or cancelled or (handed_over and not is_diverted)),
+        cancelled=cancelled,
         handed_over=handed_over and not is_diverted,
     )
 

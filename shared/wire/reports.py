@@ -76,12 +76,12 @@ class Observation(Message, frozen=True, tag="chat.observation"):
     digest of tenant and session; `moved` says whether the conversation's previous answer came from another lane, None
     if the gateway does not know.
 
-    `revision` is the version that was asked, `answered_by` the one whose model wrote the answer; empty if no model did.
-    `censored`: another version's lane answered, in time or because the asked one had no time, which is evidence for
-    neither version. `ttft_ms` is None if the asked version showed no text. `cancelled` (the customer stopped it after
-    its first text) and `handed_over` (the customer asked for a person) have no deadline to meet: the other outcomes are
-    False then. `rating` comes later, in an observation without outcomes. `compared` is set by a shadow's worker, whose
-    answer no customer saw.
+    `asked_unix_ms` is when the question arrived, 0 if the gateway is of an earlier release. `revision` is the version
+    that was asked, `answered_by` the one whose model wrote the answer; empty if no model did. `censored`: another
+    version's lane answered, in time or because the asked one had no time, which is evidence for neither version.
+    `ttft_ms` is None if the asked version showed no text. `cancelled` (the customer stopped it) and `handed_over` (the
+    customer asked for a person) have no deadline to meet: the other outcomes are False then. `rating` comes later, in
+    an observation without outcomes. `compared` is set by a shadow's worker, whose answer no customer saw.
     """
 
     response_id: str
@@ -91,6 +91,7 @@ class Observation(Message, frozen=True, tag="chat.observation"):
     epoch: Count
     unix_ms: Count
     bucket: Bucket
+    asked_unix_ms: Count = 0
     language: str = ""
     tenant: str = ""
     moved: bool | None = None

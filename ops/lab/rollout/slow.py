@@ -112,6 +112,7 @@ class _Seen:
                 epoch=asked.epoch or 0,
                 unix_ms=int(ending.released_ms),
                 bucket=asked.bucket,
+                asked_unix_ms=int(ending.request.arrival_ms),
                 moved=False,
                 missed=missed,
                 censored=not (is_own or missed),

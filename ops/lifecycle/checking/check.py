@@ -9,7 +9,7 @@ from msgspec import Struct, json
 from msgspec.structs import replace
 
 from ops.evaluation.judging.result import Judged
-from shared.errors import ModelError
+from shared.errors import ModelError, VersionError
 from shared.nouns import counted
 from shared.process.clock import wire_unix_ms
 from shared.settings import Settings
@@ -44,7 +44,7 @@ async def check(settings: Settings, registry: Registry, version: Version, scope:
     """Return what was found. A version whose files or golden prompts fail is asked no questions.
 
     Raises `SettingsError` if this machine's engine cannot be asked, `ServiceError` if no separate system can be
-    started.
+    started, `VersionError` if the version is not in this machine's store, which says nothing of it.
     """
     checked = Checked(revision=version.id, author=author, unix_ms=round(wire_unix_ms()), whole=scope.whole)
     try:
@@ -54,6 +54,8 @@ async def check(settings: Settings, registry: Registry, version: Version, scope:
             return replace(checked, failures=(failure,), numbers=numbers)
         judged = await _judged(_of_version(settings, stored), stored, scope)
     except ModelError as error:
+        if isinstance(error, VersionError) and error.reason == "not in this store":
+            raise
         return replace(checked, failures=(str(error),))
     return verdict_of(replace(checked, numbers=numbers), judged, registry, settings.model.least_right)
 

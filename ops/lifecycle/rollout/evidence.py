@@ -65,13 +65,15 @@ class _Conversation:
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """An answer as it counts: `first` in its conversation, in all these classes. It ended or was rated at `unix_ms`."""
+    """An answer as it counts: `first` in its conversation, in all these classes. It ended or was rated at `unix_ms`,
+    and was asked for at `asked_unix_ms`, if that is known."""
 
     side: Side
     talk: _Conversation
     first: bool
     classes: tuple[Class, ...]
     unix_ms: int
+    asked_unix_ms: int = 0
     ttft_ms: float = 0.0
 
 
@@ -162,7 +164,8 @@ class Evidence:
             self._cold[side] += 1
             return
         first = talk.answers == 1
-        answer = _Counted(side, talk, first, self._classes.find(seen), seen.unix_ms, seen.ttft_ms or 0.0)
+        ended, asked = seen.unix_ms, seen.asked_unix_ms
+        answer = _Counted(side, talk, first, self._classes.find(seen), ended, asked, seen.ttft_ms or 0.0)
         talk.side, talk.classes = side, answer.classes
         for each in answer.classes if not seen.moved else ():
             each.count(side, seen.epoch, bad=seen.failed or seen.missed)
@@ -218,7 +221,8 @@ class Evidence:
             tally = each.tallies[metric]
             if tally.of != each.name:  # another class has its place by now
                 continue
-            leans = tally.add(answer.side, first=answer.first, bad=bad, unix_ms=answer.unix_ms)
+            asked, ended = answer.asked_unix_ms, answer.unix_ms
+            leans = tally.add(answer.side, first=answer.first, bad=bad, unix_ms=ended, asked_unix_ms=asked)
             is_certain = leans and tally.log_weighted >= _ROUNDING - math.log(self.plan.alpha)
             if self.found is None and (is_certain or (metric == "missed" and bad and tally.is_spent)):
                 self.found, self._log_found = tally, tally.log_weighted

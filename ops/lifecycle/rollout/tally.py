@@ -58,15 +58,16 @@ class Tally:
         bets = pair_bets(plan.margin) if plan.control else share_bets(plan.tolerated + plan.margin)
         self.detector = Detector(bets)
 
-    def add(self, side: Side, *, first: bool, bad: bool, unix_ms: int) -> bool:
+    def add(self, side: Side, *, first: bool, bad: bool, unix_ms: int, asked_unix_ms: int = 0) -> bool:
         """Count an answer, and return whether the evidence against the canary has grown. With a control an answer is
         judged once the other side has its partner: both are the first of their conversations, or neither is.
 
         Bad answers of one side at gaps below `_CRASH_GAP_MS`, within a second, may have one cause and count as one:
-        until the cause is over no answer of that side is judged, good or bad, as this would change their shares."""
+        until the cause is over no answer of that side is judged, good or bad, as this would change their shares. One
+        that was asked for after the cause began is none of its victims."""
         self.answers[side] += 1
         self.bad[side] += bad
-        if self._has_known_cause(side, first=first, bad=bad, unix_ms=unix_ms):
+        if self._has_known_cause(side, first=first, bad=bad, unix_ms=unix_ms, asked_unix_ms=asked_unix_ms):
             return False
         self.lost[side] += bad
         if not self.plan.control:
@@ -84,7 +85,7 @@ class Tally:
         self.detector.add(canary_bad=canary, control_bad=control)
         return canary and not control
 
-    def _has_known_cause(self, side: Side, *, first: bool, bad: bool, unix_ms: int) -> bool:
+    def _has_known_cause(self, side: Side, *, first: bool, bad: bool, unix_ms: int, asked_unix_ms: int) -> bool:
         """Return whether an answer belongs to the cause of its side's last bad answer and is not judged. How slow an
         answer is depends on the queue that it waited in: of those within `_ONE_QUEUE_MS` only the first is judged."""
         of_queue = self.metric == "slow"
@@ -93,7 +94,8 @@ class Tally:
         if of_queue:
             is_same = abs(unix_ms - began) < _ONE_QUEUE_MS
         else:
-            is_same = abs(unix_ms - began) < _ONE_CAUSE_MS and abs(unix_ms - last) < _CRASH_GAP_MS
+            is_close = abs(unix_ms - began) < _ONE_CAUSE_MS and abs(unix_ms - last) < _CRASH_GAP_MS
+            is_same = is_close and asked_unix_ms <= began
         if bad or of_queue:
             self.causes[key] = (began if is_same else unix_ms), unix_ms
         return is_same

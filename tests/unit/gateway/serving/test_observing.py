@@ -91,9 +91,28 @@ def test_a_cancel_or_a_wish_for_a_person_is_recorded_apart_from_the_promise() ->
     assert {(each.failed, each.missed, each.unsure, each.censored) for each in (stopped, person)} == {(False,) * 4}
 
 
-@pytest.mark.parametrize("fields", [{"status": "cancelled", "text": ""}, {"asked": "champion", "lane": None}])
-def test_an_answer_that_says_nothing_about_a_version_is_not_observed(fields: dict[str, Any]) -> None:
-    assert ended(**fields) is None
+@pytest.mark.parametrize("side", ["canary", "control"])
+@pytest.mark.parametrize("named", [{}, {"lane": None, "revision": None}], ids=["of its worker", "of no worker yet"])
+def test_who_stops_an_answer_before_its_first_text_is_counted(side: Any, named: dict[str, Any]) -> None:
+    """A version that says nothing for long is stopped: without them it would be judged by patient customers alone."""
+    seen = ended(asked=side, text="", status="cancelled", reason="client", **named)
+    assert seen is not None
+    assert (seen.cancelled, seen.censored, seen.failed, seen.missed, seen.unsure) == (True, *[False] * 4)
+
+
+@pytest.mark.parametrize(("total_ms", "asked_unix_ms"), [(400.0, 9_600), (None, 0), (20_000.0, 0)])
+def test_the_time_of_the_question_is_by_the_clock_of_the_answers_end(
+    total_ms: float | None, asked_unix_ms: int
+) -> None:
+    """The process's own clock may differ from that: setting a clock does not move it."""
+    entry = make_entry(destination=Destination("canary", "new", 3))
+    own = {"timings": Timings(ttft_ms=100.0, total_ms=total_ms), "lane": "canary", "revision": "new"}
+    seen = observation_of(entry, answer(entry.response_id, "Hello", status="failed", **own), 10_000)
+    assert total_ms is None or (seen is not None and seen.asked_unix_ms == asked_unix_ms)
+
+
+def test_an_answer_of_another_lane_is_not_observed() -> None:
+    assert ended(asked="champion", lane=None) is None
 
 
 @pytest.mark.parametrize("side", ["canary", "control"])
@@ -108,6 +127,7 @@ def test_an_answer_that_says_nothing_about_a_version_is_not_observed(fields: dic
         {"source": "unsure"},
         {"source": "handoff"},
         {"status": "cancelled", "reason": "client"},
+        {"status": "cancelled", "reason": "client", "text": ""},
     ],
     ids=str,
 )
@@ -118,8 +138,9 @@ def test_a_diverted_question_is_no_evidence_and_one_that_was_given_up_is_missed(
     asked = Destination(side, "new" if side == "canary" else "old", 3)
     to = Destination("champion", "old", 3, diverted_from=asked, given_up=given_up)
     entry = make_entry(destination=to, stood_in=end.get("stood_in", False))
-    own = {"timings": IN_TIME, "revision": "old"} | {name: end[name] for name in end if name != "stood_in"}
-    seen = observation_of(entry, answer(entry.response_id, "Hello", **own), 7)
+    own = {"timings": IN_TIME, "revision": "old", "text": "Hello"} | end
+    own.pop("stood_in", None)
+    seen = observation_of(entry, answer(entry.response_id, **own), 7)
     assert seen is not None
     assert (seen.lane, seen.revision, seen.epoch) == (side, asked.revision, 3)
     outcomes = (seen.failed, seen.unsure, seen.cancelled, seen.handed_over, seen.ttft_ms)

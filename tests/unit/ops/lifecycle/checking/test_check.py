@@ -9,6 +9,7 @@ from ops.evaluation.judging.questions import Question
 from ops.evaluation.judging.result import Judged
 from ops.lifecycle.checking.check import Scope, check, verdict_of
 from ops.lifecycle.versions.adding import About, add
+from shared.errors import VersionError
 from shared.model.folder import TOKENIZER
 from shared.settings import Settings, load_settings
 from shared.versions.registry import Added, Checked, Registry
@@ -40,6 +41,12 @@ async def test_a_damaged_version_fails_by_its_reason(settings: Settings, stored:
     (stored.path / TOKENIZER).unlink()
     [failure] = (await check(settings, Registry(), stored.version, Scope(), author="ann")).failures
     assert "truncated" in failure
+
+
+async def test_a_check_on_a_machine_without_the_versions_folder_says_nothing_of_it(settings: Settings) -> None:
+    """Else it would bar a version from traffic that passes elsewhere, and freeze its rollout."""
+    with pytest.raises(VersionError, match="bring the version's folder to this machine"):
+        await check(settings, Registry(), A, Scope(), author="ann")
 
 
 A, B = (Version(name=name, model="m", model_revision="r", manifest_sha256=name * 64) for name in "ab")

@@ -277,6 +277,22 @@ def test_the_hard_stop_comes_after_as_many_customers_at_any_alpha(
     assert (evidence.lost_beyond is None) == (customers is None)
 
 
+@pytest.mark.parametrize(("took_ms", "is_soon"), [(20, True), (5_000, False), (None, False)])
+def test_answers_that_were_asked_for_after_a_failure_are_none_of_its_victims(
+    took_ms: int | None, is_soon: bool
+) -> None:
+    """Twenty answers a second: those that ran when a worker crashed count once, new ones that fail each count."""
+    evidence = Evidence(PLAN)
+    for number in range(60):
+        ended = 10_000 + 50 * number
+        times: dict[str, object] = {"unix_ms": ended, "asked_unix_ms": 0 if took_ms is None else ended - took_ms}
+        evidence.add(seen(2 * number + 1, "control", **times))
+        evidence.add(seen(2 * number, failed=True, ttft_ms=None, **times))
+        if evidence.alarm:
+            break
+    assert (number < 10) == is_soon
+
+
 def bursts(draw: random.Random) -> Callable[[], float]:
     """Return the chance of a bad answer, now small, now large on both sides."""
     state = {"bad": False}
