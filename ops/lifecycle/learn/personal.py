@@ -32,6 +32,12 @@ _NAME: Final = re.compile(
     r"|\b(?i:my name is|my name['’]s|name\s*:)\s+([\w'’-]+(?:\s+[A-Z][\w'’-]*)*)"
     r"|(?:我叫|我姓|我的名字(?:叫|是)|姓名[:：]?)\s*([\u4e00-\u9fff]{1,4})"
 )
+# An account's name with a digit or "_": "WeChat Pay" is none.
+_ACCOUNT: Final = re.compile(
+    r"(?<![\w.@/])@[a-z0-9_][\w.]{1,30}\w"
+    r"|(?:微信|wechat|qq|telegram|whatsapp|instagram|insta)(?:id|号|\W){0,4}(?=[a-z_-]*[\d_])[\w-]{5,}",
+    re.IGNORECASE | re.ASCII,
+)
 _SENTENCE: Final = re.compile(r"[^.!?\n。！？]+(?:[.!?](?=\S)[^.!?\n。！？]+)*")
 _HAN: Final = re.compile(r"[\u3400-\u9fff]")
 _MIN_WORDS: Final = 3
@@ -49,8 +55,9 @@ def is_quoted(text: str, customer: str) -> bool:
 
 def personal_data(text: str) -> list[str]:
     """Return what looks like personal data, each as `what "it"`: mail and street addresses, telephone, card and order
-    numbers, and the name that follows "I am". Full-width characters are read as plain ones, invisible ones left out."""
-    visible = "".join(each for each in text if unicodedata.category(each) != "Cf")
+    numbers, accounts, and the name that follows "I am". Full-width characters are read as plain ones, invisible ones
+    left out."""
+    visible = "".join(each for each in text.replace("%40", "@") if unicodedata.category(each) != "Cf")
     return list(dict.fromkeys(_found(unicodedata.normalize("NFKC", visible))))
 
 
@@ -67,5 +74,7 @@ def _found(text: str) -> Iterator[str]:
         yield f'an e-mail address "{match[0]}"'
     for match in _ORDER.finditer(text):
         yield f'an order number "{match[1]}"'
+    for match in _ACCOUNT.finditer(text):
+        yield f'an account "{match[0]}"'
     for match in _NAME.finditer(text):
         yield f'a name "{match[match.lastindex or 0]}"'

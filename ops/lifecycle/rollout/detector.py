@@ -9,7 +9,9 @@ e-detector, a sum of bets that start at different times (Shin, Ramdas and Rinald
 after a bad answer of the canary, when the bets before it have lost their stakes; good answers start none and cost
 nothing. The stakes of all starts add up to 1, so the sum keeps the bound of alpha over a rollout of any length. The
 usual bound of an e-detector, its average run length, would only say how often it errs, not whether this rollout is
-rolled back by mistake. The price: after n bad answers of the canary the alarm needs 1.5 log n more of growth.
+rolled back by mistake. The price: after n bad answers of the canary the alarm needs 1.5 log n more of growth. If 1 % of
+both sides' 10,000 answers before were bad, a canary that fails all has its alarm after 11 answers instead of 4, and one
+that fails 30 % after 71 instead of 27 (medians of 200); after 200,000 15 and 83, after good ones alone 6 and 35.
 
 A pair is one answer of the canary and one of the control, given at about the same time, each bad independently of the
 other. Each bet is the likelihood ratio between one chance of bad answers on either side and the nearest chances that

@@ -78,6 +78,10 @@ def test_a_customers_own_sentence_is_refused(text: str, customer: str, option: s
         ("订单 AB１２３４ 到哪里了?", "AB1234"),
         ("I am called Jane, can you engrave?", "Jane"),
         ("Name : Jane, can you engrave?", "Jane"),
+        ("Is @jane_roe your account?", "@jane_roe"),
+        ("Does WeChat ID: jane_roe88 work?", "jane_roe88"),
+        ("加我微信 jane_roe88 可以吗？", "jane_roe88"),
+        ("Why is https://shop/orders?mail=jane%40example.org empty?", "jane@example.org"),
     ],
 )
 def test_personal_data_in_a_question_is_named_and_refused(text: str, named: str) -> None:
@@ -103,6 +107,9 @@ def test_an_answer_may_have_the_shops_own_numbers_and_not_the_customers() -> Non
         "Are sizes 36, 37, 38, 39, 40 and 41 in stock?",
         "I am happy with it. May I order 12 more?",
         "你们可以在勺子上刻字吗？",
+        "Can I pay by WeChat Pay, or Instagram Shopping?",
+        "可以用微信支付吗？微信 2 分钟能退款吗？",
+        "Is it 2 @ $5 each?",
     ],
 )
 def test_the_shops_own_wording_is_taken(text: str) -> None:
