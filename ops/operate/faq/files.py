@@ -47,6 +47,11 @@ def is_address(named: str) -> bool:
     return named.lower().startswith(("http://", "https://"))
 
 
+def printable(text: str) -> str:
+    """Return a page's or a site's text as one line that moves no cursor."""
+    return "".join([char if char.isprintable() else "?" for char in text])
+
+
 @dataclass(frozen=True, slots=True)
 class LeftOut:
     """A section, or a whole page if `question` is empty, that gives no entry."""
@@ -56,7 +61,8 @@ class LeftOut:
     why: str
 
     def __str__(self) -> str:
-        return f"{self.page}: {shown(self.question)} {self.why}" if self.question else f"{self.page}: {self.why}"
+        question = f"{shown(self.question)} " if self.question else ""
+        return printable(f"{self.page}: {question}{self.why}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +193,7 @@ def _files_of(paths: Iterable[Path]) -> Iterator[tuple[str, Path]]:
 
 def _name(path: str) -> str:
     """Return a path, which may have any bytes, as one line of text."""
-    return re.sub(r"[\x00-\x1f\x7f]", "?", path.encode("utf-8", "replace").decode())
+    return printable(path.encode("utf-8", "replace").decode())
 
 
 def _text_of(path: Path) -> str:

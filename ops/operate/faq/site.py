@@ -3,6 +3,7 @@
 The site's robots.txt is obeyed, and other hosts are not visited. Four pages are fetched at a time.
 """
 
+import codecs
 import re
 import time
 import zlib
@@ -13,14 +14,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 from urllib.parse import urldefrag, urljoin, urlsplit
-from urllib.robotparser import RobotFileParser
 from xml.etree import ElementTree as ET
 
 import httpx2
+from protego import Protego
 from selectolax.lexbor import LexborHTMLParser
 
 from ops.operate.diagnose.addresses import check_option
-from ops.operate.faq.files import LeftOut
+from ops.operate.faq.files import LeftOut, printable
 from shared.errors import SettingsError
 from shared.hosts import WEB
 from shared.nouns import counted
@@ -48,6 +49,8 @@ _KINDS: Final = {
 }
 _CHARSET: Final = re.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?([\w-]+)""", re.IGNORECASE)
 _SNIFFED_BYTES: Final = 2_048
+# Python's, but no page's. Decoding a page of 16 MiB as punycode would take a day.
+_NO_CHARSETS: Final = ("idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape", "utf-7")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,7 @@ class Site:
         check_option("PAGES", start, WEB, "https://HOST/PATH", login="save the pages, and name their folder")
         self._start = start
         self._seen: set[str] = set()
-        self._robots = RobotFileParser()
+        self._robots = Protego.parse("")
 
     def fetch(self) -> Iterator[Fetched]:
         """Yield the pages. Raises `SettingsError` if the address itself cannot be fetched."""
@@ -97,11 +100,11 @@ class Site:
 
     def _first(self, client: httpx2.Client) -> Fetched:
         try:
-            first = _fetch(client, self._start, lambda _: "")
-            self._robots.parse(_robots(client, first.url))
-        except (_NoPageError, ValueError) as error:  # robotparser takes "²" for a number
-            raise SettingsError(f"PAGES {self._start}: {error}") from None
-        if not self._robots.can_fetch(_AGENT, first.url):
+            first = _fetch(client, self._start, _login_in)
+            self._robots = Protego.parse(_robots(client, first.url))
+        except _NoPageError as error:
+            raise SettingsError(f"PAGES {self._start}: {printable(str(error))}") from None
+        if not self._robots.can_fetch(first.url, _AGENT):
             remedy = f"allow {_AGENT} there, or save the pages in a folder"
             raise SettingsError(f"PAGES {self._start}: robots.txt forbids it; {remedy}")
         return first
@@ -121,14 +124,14 @@ class Site:
                     found += _links(page) if within else []
 
     def _is_new(self, url: str, within: str) -> bool:
-        if url in self._seen or not url.startswith(within) or not self._robots.can_fetch(_AGENT, url):
+        if url in self._seen or not url.startswith(within) or not self._robots.can_fetch(url, _AGENT):
             return False
         self._seen.add(url)
         return True
 
     def _page(self, client: httpx2.Client, url: str) -> Fetched | None:
         try:
-            page = _fetch(client, url, partial(self._why_not, urlsplit(url).netloc))
+            page = _fetch(client, url, partial(self._why_not, url))
         except _NoPageError as error:
             self.left_out.append(LeftOut(url, "", str(error)))
             return None
@@ -137,11 +140,13 @@ class Site:
         self._seen.add(page.url)
         return page
 
-    def _why_not(self, host: str, url: str) -> str:
-        """Return why an address that a page of `host` redirects to is not read; empty if it is."""
-        if (other := urlsplit(url).netloc) != host:
-            return f"leads to {other}"
-        return "" if self._robots.can_fetch(_AGENT, url) else "leads to a page that robots.txt forbids"
+    def _why_not(self, start: str, url: str) -> str:
+        """Return why an address that the page `start` redirects to is not read; empty if it is."""
+        if login := _login_in(url):
+            return login
+        if not _of_host([url], start):
+            return f"leads to {urlsplit(url).netloc or url}"
+        return "" if self._robots.can_fetch(url, _AGENT) else "leads to a page that robots.txt forbids"
 
     def _listed(self, client: httpx2.Client, first: Fetched) -> list[str]:
         """Return the pages of a sitemap, and of those that it lists. Raises `SettingsError` if it is none."""
@@ -178,6 +183,11 @@ def _fetch(client: httpx2.Client, url: str, why_not: Callable[[str], str]) -> Fe
     raise _NoPageError(f"redirects more than {_MOST_REDIRECTS} times")
 
 
+def _login_in(url: str) -> str:
+    """Return why an address with a password, which customers would read, is not read; empty if it has none."""
+    return "leads to an address with a user or a password" if "@" in urlsplit(url).netloc else ""
+
+
 def _kind(response: httpx2.Response) -> str:
     named = response.headers.get("content-type", "text/html").partition(";")[0].strip().lower()
     if named not in _KINDS:
@@ -192,11 +202,18 @@ def _text(url: str, kind: str, response: httpx2.Response) -> str:
     meta = _CHARSET.search(data[:_SNIFFED_BYTES])
     charset = response.charset_encoding or (meta[1].decode() if meta else "utf-8")
     try:
-        return data.decode("utf-8-sig" if charset.lower() in {"utf-8", "utf8"} else charset)
+        return data.decode(_codec(charset))
     except LookupError:
         raise _NoPageError(f"is in {charset}, which is unknown; save it as UTF-8") from None
     except UnicodeDecodeError as error:
         raise _NoPageError(f"is not {charset}, as it says, at byte {error.start} of {url}") from None
+
+
+def _codec(charset: str) -> str:
+    """Return a charset's name in Python. Raises `LookupError` if pages have no such charset."""
+    if (name := codecs.lookup(charset).name.replace("_", "-")) in _NO_CHARSETS:
+        raise LookupError
+    return "utf-8-sig" if name == "utf-8" else name
 
 
 def _read(response: httpx2.Response) -> bytearray:
@@ -222,8 +239,8 @@ def _unpacked(data: bytes) -> bytes:
     return found
 
 
-def _robots(client: httpx2.Client, url: str) -> list[str]:
-    """Return the lines of a host's robots.txt; none if it has none. Raises `_NoPageError` if it cannot be read: it may
+def _robots(client: httpx2.Client, url: str) -> str:
+    """Return a host's robots.txt; nothing if it has none. Raises `_NoPageError` if it cannot be read: it may
     forbid everything."""
     address = urljoin(url, "/robots.txt")
     try:
@@ -234,8 +251,8 @@ def _robots(client: httpx2.Client, url: str) -> list[str]:
     if status >= _SERVER_ERROR:
         raise _NoPageError(f"{address} has status {status}, so nothing may be read; try later")
     if status in _FORBIDDEN:
-        return ["User-agent: *", "Disallow: /"]
-    return text.removeprefix("\ufeff").splitlines() if status == _OK else []
+        return "User-agent: *\nDisallow: /"
+    return text.removeprefix("\ufeff") if status == _OK else ""
 
 
 def _links(page: Fetched) -> list[str]:
@@ -268,13 +285,13 @@ def _of_sitemap(page: Fetched) -> tuple[list[str] | None, list[str]]:
 
 
 def _of_host(urls: Iterable[str], start: str) -> list[str]:
-    """Return the addresses on the host of `start`, without fragments."""
-    host, found = urlsplit(start).netloc, []
+    """Return the addresses on the host of `start`, without fragments, and without those that have a password."""
+    host, found = httpx2.URL(start).netloc, []
     for url in urls:
         try:
-            parts, page = urlsplit(url), str(httpx2.URL(urldefrag(url).url))
+            page = httpx2.URL(urldefrag(url).url)
         except (ValueError, httpx2.InvalidURL):
             continue
-        if parts.scheme in {"http", "https"} and parts.netloc == host:
-            found.append(page)
+        if page.scheme in WEB and page.netloc == host and not page.userinfo:
+            found.append(str(page))
     return found

@@ -115,10 +115,20 @@ def test_a_sitemaps_pages_are_read_and_their_links_not_followed(read: Read, serv
     assert read("https://shop.example/sitemap.xml") == (0, ["Shipping", "Returns"])
 
 
-def test_what_robots_txt_forbids_is_not_asked_for(read: Read, serve: Any) -> None:
+@pytest.mark.parametrize(
+    "rules",
+    [
+        "Disallow: /help/private",
+        "Disallow: /*/private",
+        "Disallow: /help/private/a$",
+        "Disallow: /\nAllow: /help/\nDisallow: /help/p",
+        "Crawl-delay: ²\nDisallow: /help/private",
+    ],
+)
+def test_what_robots_txt_forbids_is_not_asked_for(read: Read, serve: Any, rules: str) -> None:
     asked = serve(
         {
-            "https://shop.example/robots.txt": "User-agent: *\nDisallow: /help/private\n",
+            "https://shop.example/robots.txt": f"User-agent: *\n{rules}\n",
             START: page("Help", "private/a", "shipping"),
             f"{START}shipping": page("Shipping"),
             f"{START}private/a": page("Private"),
@@ -152,6 +162,25 @@ def test_an_address_that_customers_may_not_see_is_refused(
     assert read(address) == (2, [])
     (line,) = capsys.readouterr().err.splitlines()
     assert "secret" not in line
+
+
+def test_an_address_is_of_the_host_however_it_is_written(
+    read: Read, tmp_path: Path, serve: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    links = ("https://SHOP.example:443/help/a", "b", "https://me:secret@shop.example/help/c", "d")
+    serve(
+        {
+            START: page("Help", *links),
+            f"{START}a": page("Shipping"),
+            f"{START}b": (302, {"location": "https://Shop.example:443/help/returns"}, ""),
+            f"{START}returns": page("Returns"),
+            f"{START}d": (302, {"location": "https://me:secret@shop.example/help/a"}, ""),
+        }
+    )
+    assert read("https://Shop.Example:443/help/") == (0, ["Help", "Shipping", "Returns"])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == f"left out: {START}d: leads to an address with a user or a password"
+    assert "secret" not in (tmp_path / "pages.json").read_text()
 
 
 def test_an_endless_calendar_is_read_up_to_the_limit(
@@ -218,10 +247,21 @@ REFUSED: Final[dict[str, tuple[dict[str, Any], str]]] = {
         "https://shop.example/robots.txt has status 503, so nothing may be read; try later",
     ),
     "a malformed redirect": ({START: (302, {"location": "http://["}, "")}, "cannot be fetched: Invalid IPv6 URL"),
-    "robots.txt is malformed": (
-        {START: page("Help"), "https://shop.example/robots.txt": "User-agent: *\nCrawl-delay: ²\n"},
-        "invalid literal for int() with base 10: '²'",
+    "a redirect with a password": (
+        {START: (302, {"location": "https://me:secret@shop.example/"}, "")},
+        "leads to an address with a user or a password",
     ),
+    "a terminal's sequence": (
+        {START: (200, {"content-type": "\x1b[31mred"}, b"")},
+        "is ?[31mred, which is not read; save it as HTML, Markdown or CSV",
+    ),
+    **{
+        f"the characters {charset}": (
+            {START: (200, {"content-type": f"text/html; charset={charset}"}, page("Help"))},
+            f"is in {charset}, which is unknown; save it as UTF-8",
+        )
+        for charset in ("none", "punycode", "idna", "unicode_escape", "utf-7", "hex")
+    },
     "robots.txt is too large": (
         {START: page("Help"), "https://shop.example/robots.txt": b"#" * (17 << 20)},
         "https://shop.example/robots.txt cannot be read: has more than 16 MiB; split it",
