@@ -65,8 +65,8 @@ class ChatwootDoor:
     async def _body(self, request: Request) -> bytes:
         """Read a body. It may be large while few large ones are being read: who sent it is known only then. Raises
         `ProtocolError`."""
-        usual = self.http.settings.max_message_bytes
-        if int(request.headers.get("content-length", usual + 1)) <= usual:
+        usual, length = self.http.settings.max_message_bytes, request.headers.get("content-length")
+        if length is not None and int(length) <= usual and "content-encoding" not in request.headers:
             return await self.http.body(request)
         may_be_large = self._reading < _MOST_LARGE
         self._reading += 1

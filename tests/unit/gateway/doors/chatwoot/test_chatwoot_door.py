@@ -3,6 +3,7 @@ causes a fault.
 """
 
 import asyncio
+import gzip
 import json
 import time
 from collections.abc import AsyncIterator
@@ -198,6 +199,14 @@ async def test_slow_webhooks_that_are_not_large_keep_no_large_one_out() -> None:
         assert await posted(client, body) == 200
         stalled.set()
         await asyncio.gather(*strangers)
+
+
+async def test_a_large_webhook_may_be_compressed() -> None:
+    body = message_created(1, "word " * 30_000)
+    headers = signed(body, sent_s=time.time()) | {"content-encoding": "gzip"}
+    async with client_of(Edge(kafka_is_away=True), Posts()) as client:
+        found = await client.post("/chatwoot", content=gzip.compress(body), headers=headers)
+        assert found.status_code == 200
 
 
 async def test_few_large_webhooks_are_read_before_their_sender_is_known() -> None:
