@@ -196,7 +196,7 @@ def async_redis(settings: RedisAddress, *, timeout_ms: float) -> AsyncRedis:
             options = _server_options({**parse_async_url(sentinels.server_url)}, settings)
             asked = _sentinel_options(options, sentinels, timeout_ms)
             watch = AsyncSentinel(sentinels.hosts, sentinel_kwargs=asked | limits)  # type: ignore[no-untyped-call]
-            options = direct | options | limits  # the URL may set any of them
+            options |= direct | limits
             return cast(AsyncRedis, watch.master_for(sentinels.master, SentinelMaster, DirectSentinelPool, **options))
         if settings.cluster:
             # A caller that cancels a call does not make redis-py notice a node that hangs, so redis-py's own timeout

@@ -13,8 +13,15 @@ from shared.settings.group import SettingsGroup
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _PASSWORD_OPTION: Final = re.compile(r"(?<=password=)[^&#]*", re.IGNORECASE)
 _SENTINEL_SCHEMES: Final = {"redis+sentinel": "redis", "rediss+sentinel": "rediss"}
+_TLS_SCHEMES: Final = ("rediss", "rediss+sentinel")
 _SENTINEL_PATH: Final = re.compile(r"/([^/]+)(?:/(\d*))?")
 _SENTINEL_PORT: Final = 26_379
+# The client sets time limits and the number of connections. At an unknown name redis-py fails in its first call.
+_OPTIONS: Final = ("client_name", "db", "health_check_interval", "password", "protocol", "username")
+_TLS_OPTIONS: Final = tuple(
+    f"ssl_{name}"
+    for name in ("ca_certs", "ca_path", "cert_reqs", "certfile", "check_hostname", "ciphers", "keyfile", "password")
+)
 
 
 class Sentinels(NamedTuple):
@@ -78,12 +85,20 @@ class RedisAddress(SettingsGroup):
             )
         for place in places:
             check_host(place.hostname)
+        allowed: tuple[str, ...] = _OPTIONS if parts.scheme == "unix" else (*_OPTIONS, "socket_keepalive")
+        allowed += _TLS_OPTIONS if parts.scheme in _TLS_SCHEMES else ()
+        for name in parse_qs(parts.query, keep_blank_values=True):
+            if name not in allowed:
+                more = "" if parts.scheme in _TLS_SCHEMES else ", or with rediss:// one of ssl_…"
+                raise ValueError(
+                    f"the URL has the option {name}; remove it, or write one of {', '.join(allowed)}{more}"
+                )
         return url
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         group, url = self.group, urlsplit(self.url)
-        if self.tls_ca is not None and url.scheme not in {"rediss", "rediss+sentinel"}:
+        if self.tls_ca is not None and url.scheme not in _TLS_SCHEMES:
             raise ValueError(
                 f"{group}.tls_ca={str(self.tls_ca)!r} has no effect: {group}.url does not begin with rediss:// or "
                 "rediss+sentinel://"

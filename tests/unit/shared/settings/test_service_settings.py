@@ -269,11 +269,37 @@ def test_a_sentinel_url_names_the_sentinels_and_the_masters_credentials(password
     assert asked["credential_provider"] is None
 
 
+PLACES = ["redis://host", "rediss://host", "unix:///run/redis.sock", "redis+sentinel://one:26379/shop/0"]
+
+
+@pytest.mark.parametrize("name", ["redis", "kv_redis"])
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    "option",
+    [
+        *("socket_timeout=3", "max_connections=4", "decode_responses=true", "encoding=utf-16", "retry=5", "nonsense="),
+        *("connection_class=x", "redis_connect_func=x", "credential_provider=x", "maint_notifications_config=1"),
+    ],
+)
+def test_a_url_with_an_option_that_is_not_read_is_refused(name: str, place: str, option: str) -> None:
+    line = refused(**{name: {"url": f"{place}?db=1&{option}"}})
+    assert f"the URL has the option {option.partition('=')[0]}; remove it, or write one of client_name, db, " in line
+
+
+def test_a_certificate_without_tls_is_refused() -> None:
+    assert "the URL has the option ssl_certfile; " in refused(redis={"url": "redis://host?ssl_certfile=c"})
+
+
 @pytest.mark.parametrize("make", [async_redis, blocking_redis])
-@pytest.mark.parametrize("option", ["socket_timeout=3", "socket_connect_timeout=3", "max_connections=9"])
-@pytest.mark.parametrize("place", ["redis://host", "redis+sentinel://one:26379/shop/0"])
-async def test_a_url_may_set_what_the_client_sets(make: Any, option: str, place: str) -> None:
-    assert make(RedisSettings(url=f"{place}?{option}"), timeout_ms=1_000) is not None
+@pytest.mark.parametrize("place", PLACES)
+async def test_each_option_that_is_read_makes_a_connection(make: Any, place: str) -> None:
+    options = "client_name=a&db=1&health_check_interval=5&password=p&protocol=3&socket_keepalive=true&username=u"
+    if place.startswith("unix"):
+        options = options.replace("&socket_keepalive=true", "")
+    if place.startswith("rediss"):
+        options += "&ssl_certfile=c&ssl_keyfile=k&ssl_cert_reqs=none&ssl_check_hostname=false&ssl_ca_path=p"
+    client = make(RedisSettings(url=f"{place}?{options}"), timeout_ms=1_000)
+    assert client.connection_pool.make_connection() is not None
 
 
 def test_a_url_without_its_scheme_shows_no_password_at_the_first_redis_call() -> None:
