@@ -69,7 +69,7 @@ class Claims:
 
     def abstains(self, sentence: str) -> bool:
         """Return whether a sentence says that the answer is not known, or offers a person, as no entry does."""
-        terms, said = _content(sentence), sentence.strip()
+        terms, said = _content(sentence) - _UNKNOWN, sentence.strip()
         return _abstains(sentence) and not any(
             said in part or (terms and len(terms & _content(part)) >= _SHARE * len(terms)) for part in self._abstaining
         )
@@ -109,3 +109,7 @@ def _content(text: str) -> frozenset[str]:
     plain = _WISH.sub("", text.lower().replace("’", "'"))
     words = (_POSSESSIVE.sub("", word) for word in _WORD.findall(plain))
     return frozenset(word[:_STEM] for word in words if word not in _STOP)
+
+
+# The words of `_ABSTAINS`, which do not say what is not known.
+_UNKNOWN: Final = _content("answer find information")

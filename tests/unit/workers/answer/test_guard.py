@@ -288,6 +288,7 @@ def test_an_entry_that_says_what_is_not_known_is_shown() -> None:
         id="seal", question="Sundays?", answer="The seal must be whole. We cannot answer calls on Sunday."
     )
     assert said("We cannot answer calls on Sunday.", other) == "We cannot answer calls on Sunday."
-    assert guarded("I don't know that. Shall I connect you with a person?", other).abstained
+    for sentence in ("I don't know that. Shall I connect you with a person?", "I cannot answer that."):
+        assert guarded(sentence, other).abstained
     assert not guarded("The legs are sold singly.", TABLE).abstained
     assert said("I do not know that.") == "I do not know that.", "without an entry only facts are judged"
