@@ -38,7 +38,7 @@ class RevocationFile:
     def read(self, path: Path) -> None:
         """Replace the revocations by the file's. Raises `SettingsError`, and changes nothing then."""
         try:
-            text = path.read_text()
+            text = path.read_bytes().decode("utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             raise SettingsError(f"{PREFIX}AUTH__REVOKED={path}: {error}") from None
         if text != self._text:

@@ -11,13 +11,13 @@ from pydantic import AfterValidator
 
 
 def read_password(path: Path) -> str:
-    """Return the password, token or other secret in a file, without a trailing line end.
+    """Return the password, token or other secret in a file, without a byte order mark and a trailing line end.
 
     Raises:
         ValueError: the file cannot be read, is empty, or is not UTF-8.
     """
     try:
-        password = path.read_bytes().rstrip(b"\r\n").decode()
+        password = path.read_bytes().rstrip(b"\r\n").decode("utf-8-sig")
     except OSError as error:
         raise ValueError(f"{error.strerror}; name a readable file that contains the secret") from None
     except UnicodeDecodeError:

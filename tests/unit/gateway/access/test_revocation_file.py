@@ -39,8 +39,15 @@ def test_a_subjects_tokens_up_to_that_moment_are_refused(path: Path, claims: dic
         assert gate.identify(text, NOW_UNIX_MS).edge
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_tenant(path: Path) -> None:
+    path.write_text(revocation("demo", "alice", NOW_UNIX_MS), encoding="utf-8-sig")
+    gate = TokenGate(RULES, KEYS)
+    RevocationFile(path, gate)
+    assert gate.revoked_until["demo", "alice"] == NOW_UNIX_MS
+
+
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-@pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\x85", "\x0b", "\x1e"])
+@pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\x85", "\x0b", "\x1e", "\r"])
 def test_a_subject_may_hold_what_separates_lines_elsewhere(path: Path, separator: str, end: str) -> None:
     subject = f"edge{separator}berlin"
     path.write_text(path.read_text() + revocation("demo", subject, NOW_UNIX_MS) + end, newline="")

@@ -188,6 +188,11 @@ def test_a_missing_acl_right_is_reported_with_the_page_that_lists_it(password_fi
     assert "user 'gateway' to read the topic chat.replies: see replyline topics acls" in told
 
 
+def test_a_byte_order_mark_is_no_part_of_a_password(password_file: Path) -> None:
+    password_file.write_text(PASSWORD + "\r\n", encoding="utf-8-sig")
+    assert RedisSettings(url="redis://host", password_file=password_file).read_password() == PASSWORD
+
+
 def test_passwords_are_shown_nowhere(monkeypatch: pytest.MonkeyPatch, password_file: Path) -> None:
     """They are missing from the settings' text, from their list, and from errors about other settings."""
     redis_url = f"redis://gateway:{PASSWORD}@host:6379/0"
