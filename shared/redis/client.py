@@ -187,8 +187,8 @@ def async_redis(settings: RedisAddress, *, timeout_ms: float) -> AsyncRedis:
         SettingsError: the URL is invalid.
     """
     limits: dict[str, Any] = {"retry": AsyncRetry(NoBackoff(), 0), "max_connections": MAX_CONNECTIONS}
-    # The caller bounds each call; redis-py's two timers would cost a fifth of it. With announcements of maintenance it
-    # would take a pooled connection that is closed, or has an answer of an earlier call, for a sound one.
+    # The caller bounds each call; redis-py's two timers would cost a fifth of it. With maintenance notifications a
+    # pooled connection is used without a check, even if it is closed or holds the answer of an earlier call.
     direct: dict[str, Any] = {"socket_timeout": None, "socket_connect_timeout": _CONNECT_TIMEOUT_S}
     direct["maint_notifications_config"] = MaintNotificationsConfig(enabled=False)
     try:

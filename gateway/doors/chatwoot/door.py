@@ -63,8 +63,8 @@ class ChatwootDoor:
         return JSONResponse({"taken": True})
 
     async def _body(self, request: Request) -> bytes:
-        """Read a body. It may be large while few large ones are being read: who sent it is known only then. Raises
-        `ProtocolError`."""
+        """Read a body, of up to 1 MiB while fewer than `_MOST_LARGE` such bodies are being read: its signature can be
+        checked only after that. Raises `ProtocolError`."""
         usual, length = self.http.settings.max_message_bytes, request.headers.get("content-length")
         if length is not None and int(length) <= usual and "content-encoding" not in request.headers:
             return await self.http.body(request)

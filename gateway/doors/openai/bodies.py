@@ -27,7 +27,7 @@ _PARTS_IN_PLACE: Final = {"message": "user", "text": "user", "input_text": "user
 
 class _Message(Struct):
     """A message. `id` alone, or with the type `item_reference`, names an earlier answer of this gateway. `text` without
-    a role is a part of a message in the message's place: the customer's, or an answer's."""
+    a role is a part that was sent in place of a whole message: the customer's, or an answer's."""
 
     role: str = ""
     content: str | list[_Part] | None = None
