@@ -30,7 +30,6 @@ from shared.sockets.listening import ListenAddress
 from shared.telemetry import metrics
 from shared.telemetry.availability import Availability
 from shared.telemetry.logs import get_logger
-from shared.telemetry.status import serve_status
 from shared.versions.log import VersionsLog
 from shared.versions.registry import Noted
 from shared.versions.state import Move
@@ -199,5 +198,5 @@ def _show_nothing() -> None:
 async def serve(settings: Settings, gateways: Sequence[str], address: ListenAddress, stop: asyncio.Event) -> None:
     """Run a controller with its page of metrics until `stop`. Raises `ListenError`."""
     controller = Controller.of(settings, gateways)
-    async with await serve_status(address, controller.leadership.readiness()):
+    async with controller.leadership.status(address):
         await controller.run(stop)

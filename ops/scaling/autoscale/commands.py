@@ -77,15 +77,16 @@ def _check(options: RunOptions) -> None:
             wish = f"write two pools or more, each once, --pool {options.pool} among them"
             raise typer.BadParameter(f"--variants {options.variants}: {wish}")
     if strange := set(options.buckets.split(",")) - set(BUCKETS):
-        raise typer.BadParameter(f"--buckets {min(strange)}: write some of {','.join(BUCKETS)}")
+        raise typer.BadParameter(
+            f"--buckets {options.buckets}: {min(strange)!r} is no bucket; write some of {','.join(BUCKETS)}"
+        )
 
 
 async def _serve(settings: Settings, options: RunOptions, stop: asyncio.Event) -> None:
     """Run an autoscaler with its page of metrics until `stop`. Raises `ListenError`."""
     from ops.scaling.autoscale.building import build
-    from shared.telemetry.status import serve_status
 
     autoscaler = build(settings, options)
     address = ListenAddress(options.host, options.port, "--metrics-host", "--metrics-port")
-    async with await serve_status(address, autoscaler.leadership.readiness()):
+    async with autoscaler.leadership.status(address):
         await autoscaler.run(stop)
