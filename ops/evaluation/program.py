@@ -1,6 +1,6 @@
 """`replyline eval`: read the questions, ask them, judge, show and write."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,8 +69,7 @@ async def evaluate(settings: Settings, options: EvaluationOptions, command: str,
     console.print(f"search: {searched_by(subject.settings)}")
     if options.url is None:
         ensure_engine(settings, console, options.model_dir)
-    with progress_bar(console, options.url or "asking", len(questions)) as progress:
-        judged = await _judged(subject, questions, options, progress)
+    judged = await _judged(subject, questions, options, console)
     figures = figures_of(judged)
     shares = shares_of(
         judged, claimed_when_there(questions, subject.index.entries, _policy_of(subject.settings), subject.embed)
@@ -134,25 +133,25 @@ def chosen(questions: Sequence[Question], options: EvaluationOptions) -> list[Qu
     return [some[at * len(some) // options.limit] for at in range(options.limit)]  # of every part of the file
 
 
-async def judged_system(
-    settings: Settings, options: EvaluationOptions, progress: Callable[[int], None] = lambda _: None
-) -> list[Judged]:
-    """Return the judged answers of a system, and print nothing. Raises as `evaluate` does, but for `BoundMissed`."""
+async def judged_system(settings: Settings, options: EvaluationOptions, console: Console) -> list[Judged]:
+    """Return the judged answers of a system, and show only how many there are. Raises as `evaluate` does, but for
+    `BoundMissed`."""
     subject = _Subject.read(settings, options)
-    return await _judged(subject, chosen(subject.questions, options), options, progress)
+    return await _judged(subject, chosen(subject.questions, options), options, console)
 
 
 async def _judged(
-    subject: _Subject, questions: Sequence[Question], options: EvaluationOptions, progress: Callable[[int], None]
+    subject: _Subject, questions: Sequence[Question], options: EvaluationOptions, console: Console
 ) -> list[Judged]:
     """Return the judged answers of a separate system, or of the system at the given address."""
-    if options.url is not None:
-        ask: Ask = Gateway(url=options.url, token=options.token).ask
-        given = await ask_all(questions, ask, clients=options.clients, progress=progress)
-    else:
-        entries = subject.index.entries
-        async with own_system(subject.settings, options, entries) as ask:
+    with progress_bar(console, options.url or "asking", len(questions)) as progress:
+        if options.url is not None:
+            ask: Ask = Gateway(url=options.url, token=options.token).ask
             given = await ask_all(questions, ask, clients=options.clients, progress=progress)
+        else:
+            entries = subject.index.entries
+            async with own_system(subject.settings, options, entries) as ask:
+                given = await ask_all(questions, ask, clients=options.clients, progress=progress)
     found = find(questions, subject.index)
     return [
         Judged(question=question, given=answer, verdict=judge(question, answer), found=hits)

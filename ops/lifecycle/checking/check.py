@@ -7,6 +7,7 @@ from typing import Final
 
 from msgspec import Struct, json
 from msgspec.structs import replace
+from rich.console import Console
 
 from ops.evaluation.judging.result import Judged
 from shared.errors import ModelError, VersionError
@@ -108,7 +109,7 @@ async def _judged(settings: Settings, stored: StoredVersion, scope: Scope) -> Se
         faq=scope.faq,
         limit=_QUICK_QUESTIONS if scope.quick else None,
     )
-    return await judged_system(settings, options)
+    return await judged_system(settings, options, Console(stderr=True))
 
 
 def _of_version(settings: Settings, stored: StoredVersion) -> Settings:
