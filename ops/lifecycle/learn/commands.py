@@ -120,6 +120,10 @@ def follow(recordings: Recordings = None) -> None:
 
     settings = settings_of("learn")
     faq = _faq(settings)
+    followed = [*([] if faq is None else [f"the corrections in {faq}"]), *map(str, recordings or ())]
+    if not followed:
+        raise SettingsError("nothing to remove from: set REPLYLINE_FAQ__PATH to a folder, or name a recording")
+    typer.echo(f"follows erasures for {', '.join(followed)}")
     raise typer.Exit(
         run_until_signal(lambda stop: follow_forgotten(settings.kafka, faq, recordings or [], typer.echo, stop))
     )

@@ -108,9 +108,9 @@ def _noted(faults: list[str]) -> Iterator[None]:
 async def follow(
     kafka: KafkaSettings, faq: Path | None, recordings: Sequence[Path], tell: Callable[[str], None], stop: asyncio.Event
 ) -> None:
-    """Do so within seconds of each erasure, until `stop`. A copy that cannot be changed is tried again."""
+    """Do so when it starts and within seconds of each erasure, until `stop`. A copy that cannot be changed is tried again."""
     forgotten: dict[str, int] = {}
-    told, places, broken, failed = {""}, _Places(), list[str](), False
+    told, places, broken, is_due = {""}, _Places(), list[str](), True
     while not stop.is_set():
         try:
             new = await read_forgotten(kafka, places)
@@ -120,10 +120,10 @@ async def follow(
             forgotten |= {person: max(until, forgotten.get(person, 0)) for person, until in new.items()}
             broken = broken if broken or "" not in told else await broken_promises(kafka)
             try:
-                lines = broken + remove_forgotten(faq, recordings if new or failed else (), forgotten)
-                failed = False
+                lines = broken + remove_forgotten(faq, recordings if new or is_due else (), forgotten)
+                is_due = False
             except SettingsError as error:
-                lines, failed = [*broken, f"{error}; trying again"], True
+                lines, is_due = [*broken, f"{error}; trying again"], True
         for line in lines:
             if line not in told:
                 tell(line)

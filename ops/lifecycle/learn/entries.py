@@ -21,9 +21,10 @@ def faq_folder(path: Path | None) -> Path:
     """Return the folder of the FAQ. Raises `SettingsError` if it is no folder: then what to type."""
     if path is not None and path.is_dir():
         return path
-    found = PACKAGED_PATH if path is None else path
+    found = PACKAGED_PATH if path is None or not path.is_file() else path
+    is_ = "not set" if path is None else f"the file {path}" if path.is_file() else f"{path}, which is not there"
     raise SettingsError(
-        f"{PREFIX}FAQ__PATH is {'not set' if path is None else f'the file {path}'}, and corrections need a folder; "
+        f"{PREFIX}FAQ__PATH is {is_}, and corrections need a folder; "
         f"run: mkdir faq && cp {found} faq/ and set {PREFIX}FAQ__PATH=faq for gateways and workers too"
     )
 
