@@ -49,18 +49,26 @@ def read_public_key(path: Path) -> Ed25519PublicKey:
     try:
         key = load_pem_public_key(path.read_bytes())
     except (OSError, ValueError, UnsupportedAlgorithm) as error:
-        raise SettingsError(f"{path}: no public key in PEM ({error}); run: replyline versions keygen") from None
+        raise SettingsError(f"{path}: {_cause(error, 'public')}; run: replyline versions keygen") from None
     if not isinstance(key, Ed25519PublicKey):
         raise SettingsError(f"{path}: not an ed25519 key; run: replyline versions keygen")
     return key
+
+
+def _cause(error: Exception, kind: str) -> str:
+    """Return why a file holds no key, without the PEM library's advice to programmers."""
+    return (isinstance(error, OSError) and error.strerror) or f"no {kind} key in PEM"
 
 
 def read_private_key(path: Path) -> Ed25519PrivateKey:
     """Raise `SettingsError` where the file holds no private ed25519 key in PEM."""
     try:
         key = load_pem_private_key(path.read_bytes(), password=None)
-    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise SettingsError(f"{path}: no private key in PEM ({error}); run: replyline versions keygen") from None
+    except TypeError:
+        plain = f"openssl pkey -in {path} -out FILE"
+        raise SettingsError(f"{path}: has a passphrase; write it without one to a safe place: {plain}") from None
+    except (OSError, ValueError, UnsupportedAlgorithm) as error:
+        raise SettingsError(f"{path}: {_cause(error, 'private')}; run: replyline versions keygen") from None
     if not isinstance(key, Ed25519PrivateKey):
         raise SettingsError(f"{path}: not an ed25519 key; run: replyline versions keygen")
     return key

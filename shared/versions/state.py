@@ -12,10 +12,11 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta, Struct, field
 
 from shared.wire.fields import Count, Revision
-from shared.wire.lanes import CHAMPION, Lane
+from shared.wire.lanes import CHAMPION, LANES, Lane
 from shared.wire.session_key import SessionKey
 
 Alias = Lane | Literal["previous"]
+ALIASES: Final[tuple[Alias, ...]] = (*LANES, "previous")
 Rung = Literal["champion", "light", "cpu", "faq"]
 Share = Annotated[float, Meta(ge=0.0, le=1.0)]
 

@@ -15,6 +15,7 @@ from shared.errors import ModelError, VersionError, VersionFault
 from shared.model.folder import MANIFEST, Manifest, ModelFolder
 from shared.settings import Settings
 from shared.versions.signature import key_id, read_private_key, read_trusted_keys
+from shared.versions.state import ALIASES
 from shared.versions.store import DOCUMENT, GOLDEN, StoredVersion, open_version, wrong_base
 from shared.versions.version import Card, Version
 
@@ -106,6 +107,8 @@ def document(manifest: Manifest, encoded: bytes, about: About, now_unix_ms: floa
         trained_on=about.trained_on,
         added_unix_ms=round(now_unix_ms),
     )
+    if version.name in ALIASES:
+        raise ModelError(f"--name {version.name}: is the name of an alias, which commands take it for; write another")
     try:
         return msgspec.convert(msgspec.to_builtins(version), Version)
     except msgspec.ValidationError as error:

@@ -1,6 +1,7 @@
 """`replyline versions`: list the registry, and move it (docs/lifecycle.md)."""
 
 import asyncio
+import re
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -29,7 +30,8 @@ from shared.wire.lanes import CHAMPION, Lane
 
 versions_app = typer.Typer(help="The registry of model versions: add, check, use, roll back.", no_args_is_help=True)
 
-_FOLDS: Final = {"aliases", "model", "what", "reason", "numbers"}
+_FOLDS: Final = {"author", "aliases", "model", "what", "reason", "numbers"}
+_DIGEST: Final = re.compile(r"[0-9a-f]{16}")
 
 Name = Annotated[str, typer.Argument(metavar="VERSION", help="its id, an alias or its name")]
 Author = Annotated[str | None, typer.Option(help="who does it (none: your user's name)")]
@@ -103,7 +105,7 @@ def add_(
         system_prompt=_text_of("--system-prompt-file", system_prompt_file),
         base_revision=base_revision,
         notes=notes,
-        trained_on=tuple((_text_of("--trained-on", trained_on) or "").split()),
+        trained_on=_people_of("--trained-on", trained_on),
     )
     asyncio.run(_add(settings_of("versions"), source, about, author, key))
 
@@ -253,12 +255,15 @@ async def _roll_back(settings: Settings, to: Callable[..., State], reason: str, 
 async def _move(
     settings: Settings, to: Callable[..., State], reason: str, author: str | None, over: int = 0, *, back: bool = False
 ) -> tuple[State, State]:
-    """Move to the state that `to` makes of the registry; return the state before, and that one. `back`: write a
-    move that waits for its time again, behind this one."""
+    """Move to the state that `to` makes of the registry, unless it is the same; return the states before and after.
+    `back`: write a move that waits for its time again, behind this one."""
     async with RegistryWriter.opened(settings.kafka, author) as writer:
         now = wire_unix_ms()
         before, waiting = writer.registry.state, writer.registry.waiting(now) if back else None
         state = to(writer.registry, now_unix_ms=now)
+        if waiting is None and not over and not any(pages.changes(before, state)):
+            _tell(f"nothing changes: epoch {before.epoch} says so already")
+            return before, before
         await writer.move(state, reason, over=over)
         if waiting is not None:
             await writer.move(moves.put_back(waiting, state), f"{waiting.reason} (by {waiting.author}, written again)")
@@ -267,7 +272,7 @@ async def _move(
 
 
 def _tell_move(before: State, after: State) -> None:
-    _tell(f"epoch {after.epoch}: {'; '.join(pages.changes(before, after)) or 'nothing changes'}")
+    _tell(f"epoch {after.epoch}: {'; '.join(pages.changes(before, after))}")
 
 
 def _tell(line: str) -> None:
@@ -276,8 +281,27 @@ def _tell(line: str) -> None:
 
 
 def _text_of(option: str, path: Path | None) -> str | None:
-    """Return the text of a file that an option names. Raises `SettingsError` if it cannot be read."""
+    """Return the text of a file that an option names. Raises `SettingsError` if it is not readable, or empty."""
+    if path is None:
+        return None
     try:
-        return None if path is None else path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeError) as error:
-        raise SettingsError(f"{option} {path}: {getattr(error, 'strerror', None) or error}") from None
+        text = path.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise SettingsError(f"{option} {path}: {error.strerror}; name a readable file") from None
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{option} {path}: not UTF-8 at byte {error.start}; save it as UTF-8") from None
+    if not text:
+        raise SettingsError(f"{option} {path}: is empty; write the text into it, or leave {option} out")
+    return text
+
+
+def _people_of(option: str, path: Path | None) -> tuple[str, ...]:
+    """Return the conversations' digests in a file that an option names. Raises `SettingsError` for any other word: the
+    version would not be named when that conversation is erased."""
+    people = tuple((_text_of(option, path) or "").split())
+    for word in people:
+        if _DIGEST.fullmatch(word) is None:
+            raise SettingsError(
+                f"{option} {path}: {word[:40]!r} is no conversation; name people.txt of: replyline learn export"
+            )
+    return people

@@ -130,16 +130,16 @@ async def _all_loaded(
         while True:
             await _observe(reader, workers)
             loaded, waited_s = workers.loaded(revision, now_unix_ms()), monotonic_s() - began_s
+            of_all = counted(len(loaded), "worker")
+            line = f"{sum(loaded.values())} of {of_all} of {workers.lane} loaded it"
+            if loaded and line != shown:  # before the first reports no worker is known
+                say(shown := line)
             if waited_s >= SILENT_MS / 1_000 and all(loaded.values()):
                 return len(loaded)
             for worker, reason in workers.refusals(revision, epoch).items():
                 raise NotLoaded(f"worker {worker} refuses version {revision}: {reason}; nothing was moved")
             if waited_s >= wait_s:
                 raise NotLoaded(_missing(revision, loaded, wait_s))
-            of_all = counted(len(loaded), "worker")
-            line = f"{sum(loaded.values())} of {of_all} of {workers.lane} loaded it"
-            if loaded and line != shown:  # before the first reports no worker is known
-                say(shown := line)
     finally:
         await reader.stop()
 

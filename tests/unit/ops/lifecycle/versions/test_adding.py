@@ -5,16 +5,23 @@ import io
 import json
 import os
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
+from typer.testing import CliRunner
 
 from ops.lifecycle.versions.adding import About, add
+from ops.lifecycle.versions.commands import versions_app
 from ops.lifecycle.versions.signing import sign, write_keys
 from shared.errors import ModelError, SettingsError, VersionError
 from shared.model.folder import GRAPH, GRAPH_DATA, MANIFEST, TOKENIZER, Source
 from shared.settings import Settings, load_settings
+from shared.versions.signature import read_private_key, read_public_key
+from shared.versions.state import ALIASES
 from shared.versions.store import DOCUMENT, GOLDEN, open_version
 from tests.support.builders.versions import BASE, write_folder, write_version
 from tests.support.models.fixtures import flip
@@ -203,3 +210,53 @@ def test_a_damaged_layer_is_refused_before_it_is_read(tmp_path: Path, source: Pa
         flip(blob)
     with pytest.raises(ModelError, match="missing or damaged"):
         add(settings_of(tmp_path), layout, About(), 7)
+
+
+@pytest.mark.parametrize("name", ALIASES)
+def test_a_version_is_not_named_as_an_alias(source: Path, tmp_path: Path, name: str) -> None:
+    with pytest.raises(ModelError, match=f"--name {name}: is the name of an alias"):
+        add(settings_of(tmp_path), source, About(name=name), 7)
+    assert left(settings_of(tmp_path)) == []
+
+
+@pytest.mark.parametrize("option", ["--trained-on", "--system-prompt-file"])
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"\xff\xfe no text", "not UTF-8 at byte 0; save it as UTF-8"),
+        (b" \n", "is empty; write the text into it, or leave {} out"),
+        (b"0123456789abcdef\nand others", "'and' is no conversation; name people.txt of: replyline learn export"),
+    ],
+)
+def test_a_file_of_another_kind_is_refused_with_its_option_and_the_remedy(
+    source: Path, tmp_path: Path, option: str, content: bytes, why: str
+) -> None:
+    (file := tmp_path / "file").write_bytes(content)
+    done = CliRunner().invoke(versions_app, ["add", str(source), option, str(file)])
+    if option == "--system-prompt-file" and b"others" in content:
+        assert not isinstance(done.exception, SettingsError)  # a prompt may be any text
+    else:
+        assert str(done.exception) == f"{option} {file}: {why.format(option)}"
+
+
+@pytest.mark.parametrize("read", [read_private_key, read_public_key])
+@pytest.mark.parametrize(
+    "content", [b"", b"# a page\n", b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----"]
+)
+def test_a_file_without_a_key_is_named_without_the_librarys_advice(
+    tmp_path: Path, read: Callable[[Path], object], content: bytes
+) -> None:
+    (file := tmp_path / "key").write_bytes(content)
+    kind = "private" if read is read_private_key else "public"
+    with pytest.raises(SettingsError) as refused:
+        read(file)
+    assert str(refused.value) == f"{file}: no {kind} key in PEM; run: replyline versions keygen"
+
+
+def test_a_key_with_a_passphrase_is_refused_with_the_command_that_writes_it_without(tmp_path: Path) -> None:
+    secret = Ed25519PrivateKey.generate().private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"sesame")
+    )
+    (file := tmp_path / "key").write_bytes(secret)
+    with pytest.raises(SettingsError, match=f"has a passphrase; .*: openssl pkey -in {file} -out FILE"):
+        read_private_key(file)
