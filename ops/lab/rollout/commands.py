@@ -1,12 +1,14 @@
 """Simulate rollouts: `replyline rollout simulate`."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from msgspec import Struct
 from rich.console import Console
 
 from ops.command_line import JsonPath, settings_of
+
+_SEEDS: Final = 5
 
 
 class SimulateOptions(Struct, frozen=True, kw_only=True):
@@ -20,7 +22,9 @@ class SimulateOptions(Struct, frozen=True, kw_only=True):
         float | None,
         typer.Option(min=0.01, max=100, help="count who loses the model at this share of the champion's capacity"),
     ] = None
-    seeds: Annotated[int, typer.Option(min=1, max=1_000, help="of --load: how many, from --seed on")] = 5
+    seeds: Annotated[
+        int | None, typer.Option(min=1, max=1_000, help="of --load: how many, from --seed on (none: 5)")
+    ] = None
     slow: Annotated[
         bool, typer.Option("--slow", help="roll out slower canaries at 0.3 and 0.8 of capacity, --trials of each kind")
     ] = False
@@ -29,6 +33,10 @@ class SimulateOptions(Struct, frozen=True, kw_only=True):
 
 def simulate(options: SimulateOptions) -> None:
     """Count, in virtual time, how many answers an alarm takes, and how many equal versions are rolled back."""
+    if options.slow and options.load is not None:
+        raise typer.BadParameter(f"--load {options.load:g}: --slow simulates 0.3 and 0.8; leave one of them out")
+    if options.seeds is not None and options.load is None:
+        raise typer.BadParameter(f"--seeds {options.seeds}: belongs to --load; write --load 0.8, or leave it out")
     if options.load is not None:
         _simulate_load(options, options.load)
         return
@@ -53,7 +61,7 @@ def _simulate_load(options: SimulateOptions, load: float) -> None:
     experiment = Comparison(
         loads=(load,), slots=16, seconds=60.0, costs=read_costs("cpu"), settings=settings_of("rollout")
     )
-    found = trials(experiment, "poisson", SHARES, range(options.seed, options.seed + options.seeds))
+    found = trials(experiment, "poisson", SHARES, range(options.seed, options.seed + (options.seeds or _SEEDS)))
     typer.echo(table(found))
     write_json(options.json_path, found)
 

@@ -108,7 +108,8 @@ def _noted(faults: list[str]) -> Iterator[None]:
 async def follow(
     kafka: KafkaSettings, faq: Path | None, recordings: Sequence[Path], tell: Callable[[str], None], stop: asyncio.Event
 ) -> None:
-    """Do so when it starts and within seconds of each erasure, until `stop`. A copy that cannot be changed is tried again."""
+    """Do so when it starts and within seconds of each erasure, until `stop`. A copy that cannot be changed is tried
+    again."""
     forgotten: dict[str, int] = {}
     told, places, broken, is_due = {""}, _Places(), list[str](), True
     while not stop.is_set():

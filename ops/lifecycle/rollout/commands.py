@@ -11,7 +11,7 @@ from msgspec import Struct
 from ops.command_line import WithLab, by_options, settings_of
 from ops.lifecycle.rollout.evidence import Evidence
 from ops.lifecycle.rollout.plan import LONGEST_MS, Plan, classes_of, pack, steps_of
-from ops.lifecycle.rollout.policy import Decision, Health, lacks_room, next_state
+from ops.lifecycle.rollout.policy import Decision, Health, lacks_room, next_state, standings
 from ops.lifecycle.rollout.records import Rollout, decisions, foreign_rule, newest, next_record, takes_off
 from ops.lifecycle.rollout.surroundings import Surroundings, wanted
 from ops.lifecycle.versions.moves import allowed
@@ -28,6 +28,8 @@ from shared.process.clock import now_unix_ms, wire_unix_ms
 from shared.settings import Settings
 from shared.sockets.listening import ListenAddress
 from shared.versions.registry import Noted, Registry
+from shared.versions.version import abbreviated
+from shared.wire.fields import Revision
 from shared.wire.lanes import CHAMPION
 from shared.wire.topics import BROADCAST_PARTITION, BUCKETS
 
@@ -118,8 +120,9 @@ def run(
 @rollout_app.command()
 def status() -> None:
     """Say where the newest rollout stands, and every decision with its numbers."""
-    rollout = asyncio.run(_newest(settings_of("rollout")))
-    typer.echo(_told(rollout))
+    registry = asyncio.run(read_registry(settings_of("rollout").kafka))
+    rollout = _found(registry)
+    typer.echo(_told(rollout, registry))
     rows = [[when(each.unix_ms), each.what, each.author, each.why, each.numbers] for each in decisions(rollout)]
     show_table(("when", "what", "by", "why", "numbers"), rows, folds={"why", "numbers"})
 
@@ -158,17 +161,13 @@ def report(
     from ops.lifecycle.rollout.report import follow, render
 
     settings = settings_of("rollout")
-    rollout = asyncio.run(_newest(settings))
+    rollout = _found(asyncio.run(read_registry(settings.kafka)))
     path.write_text(render(rollout, asyncio.run(follow(settings.kafka, rollout))), encoding="utf-8")
     typer.echo(f"page: {path}")
 
 
-async def _newest(settings: Settings) -> Rollout:
-    """Raise `ModelError` if no rollout was started."""
-    return _found(await read_registry(settings.kafka))
-
-
 def _found(registry: Registry, *, active: bool = False) -> Rollout:
+    """Return the newest rollout. Raises `ModelError` if none was started, or with `active` if it has ended."""
     rollout = newest(registry)
     foreign = foreign_rule(registry, rollout, wire_unix_ms())
     if foreign is not None and (active or rollout is None):
@@ -279,11 +278,24 @@ async def _stop(settings: Settings, reason: str) -> None:
         typer.echo(f"rollout {rollout.id} has ended: all conversations get the champion{gone}")
 
 
-def _told(rollout: Rollout) -> str:
-    plan = rollout.plan
-    head = f"rollout {rollout.id}: canary {plan.version} beside champion {plan.champion}"
+def _told(rollout: Rollout, registry: Registry) -> str:
+    """Return in three lines which versions are compared, which share the canary has, and why it has no other."""
+    plan, moves = rollout.plan, rollout.own_moves
+    sides = f"canary {_named(registry, plan.version)} beside champion {_named(registry, plan.champion)}"
     if rollout.ended is not None:
-        return f"{head}\n{rollout.outcome}: {rollout.ended.reason}"
-    rule = rollout.own_moves[-1].state.rule if rollout.own_moves else None
-    shares = ", ".join(f"{each} {share:.0%}" for each, share in (rule.shares if rule is not None else {}).items())
-    return f"{head}\n{rollout.paused or rollout.judged}: {shares or 'not begun'}"
+        return f"rollout {rollout.id}\n{sides}\n{rollout.outcome}: {rollout.ended.reason}"
+    if not moves:
+        return f"rollout {rollout.id}\n{sides}\nnot begun: no controller has decided; start one: replyline rollout run"
+    rule = moves[-1].state.rule
+    share = "none" if rule is None else f"{100 * rule.share:.4g} %"
+    last = next((note for note in reversed(rollout.judgements) if note.unix_ms >= moves[-1].unix_ms), None)
+    why = f"{last.kind}: {last.reason} (since {when(last.unix_ms)})" if last else "wait: no decision since that step"
+    if rollout.paused is not None:
+        why = f"paused: {rollout.paused}"
+    step = standings(plan, moves).step + 1
+    return f"rollout {rollout.id}\n{sides}, step {step} of {len(plan.steps)}: {share} of the conversations\n{why}"
+
+
+def _named(registry: Registry, revision: Revision) -> str:
+    added = registry.versions.get(revision)
+    return abbreviated(revision) if added is None else f"{added.version.name} ({abbreviated(revision)})"

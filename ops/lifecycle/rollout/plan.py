@@ -88,5 +88,5 @@ def classes_of(text: str) -> tuple[Bucket, ...]:
     """Return the classes that "short,long" names. Raises ValueError, with the remedy."""
     names = text.split(",")
     if unknown := [name for name in names if name not in BUCKETS]:
-        raise ValueError(f"--classes {unknown[0]}: write some of {','.join(BUCKETS)}")
+        raise ValueError(f"--classes {text}: {unknown[0]!r} is no class; write some of {','.join(BUCKETS)}")
     return tuple(bucket for bucket in BUCKETS if bucket in names)

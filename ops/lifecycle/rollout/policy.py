@@ -161,7 +161,9 @@ def lacks_room(plan: Plan, share: float, health: Health) -> str | None:
         slots = health.slots[side] if health.slots else math.inf
         if needed > _FULL * slots:
             of_all = f"{share:.0%} of {health.busy} requests at once need {needed:.1f}"
-            return f"no room: {of_all} of lane {side}'s {slots} slots, and {_FULL:.0%} are the most; add workers"
+            return (
+                f"no room: {of_all} of lane {side}'s {slots} slots, and {_FULL:.0%} are the most; {_more_workers(plan)}"
+            )
     return None
 
 
@@ -214,7 +216,7 @@ def _no_time(plan: Plan, evidence: Evidence, at: Standing) -> str | None:
     """Return which lane has no time for its questions, so that the champion answers them; None if both have time."""
     for name, shares in evidence.diverted(_sides(plan), at.since_epoch).items():
         of = " and ".join(f"{share:.0%} of lane {side}'s" for side, share in shares.items())
-        return f"no time: the champion answers {of} questions{_in(name)}; add workers to the lane"
+        return f"no time: the champion answers {of} questions{_in(name)}; {_more_workers(plan)}"
     return None
 
 
@@ -245,6 +247,11 @@ def _no_model(plan: Plan, evidence: Evidence, at: Standing) -> str | None:
             of_all = f"{answered} of {counted(asked, 'question')}"
             return f"the model of lane {side} answered {of_all}; look at its workers' logs"
     return None
+
+
+def _more_workers(plan: Plan) -> str:
+    """Return the remedy for a lane that is too small. Beside a control, one larger lane would hold the rollout, too."""
+    return f"add {'as many ' if plan.control else ''}workers to lane {' and to lane '.join(_sides(plan))}"
 
 
 def _sides(plan: Plan) -> tuple[Side, ...]:

@@ -92,7 +92,7 @@ def test_a_lane_without_time_for_any_question_is_named_where_answers_are_too_few
     decision = rollout.step()
     assert (decision.kind, decision.reason.startswith("too few answers: short has 0")) == ("hold", True)
     assert f"; no time: the champion answers 100% of lane {side}'s questions" in decision.reason
-    assert decision.reason.endswith("add workers to the lane")
+    assert decision.reason.endswith("; add as many workers to lane canary and to lane control")
 
 
 @pytest.mark.parametrize("side", ["canary", "control"])

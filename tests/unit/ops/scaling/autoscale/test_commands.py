@@ -15,7 +15,8 @@ from ops.scaling.autoscale.options import RunOptions
         ({"least": 5, "most": 2}, "--min 5: write at most --max 2"),
         ({"local": True, "deletion_cost": True}, "--local .* --deletion-cost"),
         ({"costs": "cpu", "carries": 0.7}, "--carries and --costs"),
-        ({"buckets": "short,tiny"}, "--buckets tiny: write some of short,medium,long"),
+        ({"buckets": "short,tiny"}, "--buckets short,tiny: 'tiny' is no bucket; write some of short,medium,long"),
+        ({"buckets": "short,,"}, "--buckets short,,: '' is no bucket; write some of short,medium,long"),
     ],
 )
 def test_what_contradicts_itself_is_refused(options: dict[str, Any], named: str) -> None:

@@ -1,0 +1,51 @@
+"""`rollout status` begins with what an operator needs: which versions, which share, and why it has no other."""
+
+import pytest
+
+from ops.lifecycle.rollout.commands import _told
+from shared.versions.registry import Added, Noted, Registry
+from shared.versions.version import Version
+from tests.unit.ops.lifecycle.rollout.test_records import STARTED, decided, found, registry_of
+
+
+def held(kind: str, unix_ms: int) -> Noted:
+    return Noted(rollout="r", kind=kind, reason="too few answers: short has 3 of 50", unix_ms=unix_ms)
+
+
+@pytest.mark.parametrize(
+    ("notes", "says"),
+    [
+        ([], "wait: no decision since that step"),
+        ([held("hold", 9)], "wait: no decision since that step"),
+        ([held("hold", 60_000)], "hold: too few answers: short has 3 of 50 (since 1970-01-01T00:01:00Z)"),
+        ([held("hold", 60_000), held("paused", 61_000)], "paused: too few answers: short has 3 of 50"),
+    ],
+)
+def test_a_rollout_shows_its_share_and_why_it_has_no_other(notes: list[Noted], says: str) -> None:
+    registry = registry_of(STARTED)
+    decided(registry)
+    for note in notes:
+        registry.apply(note)
+    name, sides, why = _told(found(registry), registry).splitlines()
+    assert name == "rollout r"
+    assert sides.endswith(", step 1 of 3: 1 % of the conversations")
+    assert why == says
+
+
+def test_versions_are_shown_by_their_names() -> None:
+    registry = registry_of(STARTED)
+    decided(registry)
+    plan = found(registry).plan
+    named = Version(name="shop-2", model="m", model_revision="r", manifest_sha256="a" * 64)
+    registry.versions = {plan.version: Added(version=named, author="ann")}
+    assert f"canary shop-2 ({plan.version}) beside champion {plan.champion}," in _told(found(registry), registry)
+
+
+def test_one_that_no_controller_has_begun_names_the_command() -> None:
+    registry: Registry = registry_of(STARTED)
+    assert _told(found(registry), registry).endswith("start one: replyline rollout run")
+
+
+def test_one_that_is_over_shows_how_it_ended() -> None:
+    registry = registry_of(STARTED, Noted(rollout="r", kind="ended", reason="by hand", unix_ms=10))
+    assert _told(found(registry), registry).splitlines()[-1] == "stopped: by hand"
