@@ -46,8 +46,8 @@ class VersionsLog:
         await self.catch_up()
 
     async def catch_up(self) -> None:
-        """Read to the log's present end, then apply all of it: questions follow the registry while the log is read.
-        Do not call it while `watch` runs. Raises `BrokerUnavailable`."""
+        """Read to the log's present end, then apply all records in one step: no caller sees a registry that is between
+        two states. Do not call it while `watch` runs. Raises `BrokerUnavailable`."""
         end, records = await self.reader.end(), list[Record]()
         while await self.reader.next_offset() < end:
             records += await self.reader.read(timeout_ms=_READ_MS, max_records=_MAX_RECORDS)

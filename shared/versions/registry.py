@@ -116,7 +116,7 @@ class Registry:
         )
 
     def apply(self, entry: Entry | Unreadable) -> bool:
-        """Apply the next record; return whether it counts: a second move of an epoch does not."""
+        """Apply the next record. Return whether it has an effect: of two moves with one epoch only the first has."""
         match entry:
             case Added(version=version):
                 self.versions.setdefault(version.id, entry)
@@ -153,8 +153,8 @@ class Registry:
         return last if last is not None and last.state.effective_unix_ms > now_unix_ms else None
 
     def find(self, name: str) -> Version | None:
-        """Return the version of that id, alias or name, of two with one name the later; else the one whose id alone
-        begins so."""
+        """Return the version with that alias, id or name (the newest of several with that name); else the only version
+        whose id begins with it. None if there is no such version, or more than one."""
         revision = {**self.state.aliases}.get(name, name)  # type: ignore[call-overload]
         if revision in self.versions:
             return self.versions[revision].version

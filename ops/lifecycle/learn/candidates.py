@@ -26,7 +26,7 @@ class Rated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One question, asked in these conversations, newest first, and rated by so many `sources`."""
+    """One question, the bad answers to it (newest first), and the number of distinct sources that rated them."""
 
     rated: tuple[Rated, ...]
     sources: int
@@ -37,8 +37,8 @@ class Candidate:
 
 
 def candidates(found: Iterable[Rated]) -> tuple[list[Candidate], int]:
-    """Return the questions to correct, those of most sources first; and how many were left out since their only source
-    has its share already."""
+    """Return the questions to correct, those of most sources first, and how many were left out: of questions that only
+    one source rated, each source has at most `MOST_OF_A_SOURCE`."""
     alike: dict[tuple[str, str], list[Rated]] = defaultdict(list)
     for rated in sorted(found, key=lambda each: (-each.bad.rated_unix_ms, each.bad.response_id)):
         alike[rated.session.tenant, wording(rated.bad.question)].append(rated)
@@ -58,7 +58,8 @@ def candidates(found: Iterable[Rated]) -> tuple[list[Candidate], int]:
 
 
 def named(found: Sequence[Candidate], name: str) -> list[Candidate]:
-    """Return the candidate that has an answer of that id, else those that have one whose id begins so."""
+    """Return the candidate with the answer that has this id; if no answer has it, those with an answer whose id begins
+    with it."""
     ids = [{rated.bad.response_id for rated in each.rated} for each in found]
     exact = [each for each, of_it in zip(found, ids, strict=True) if name in of_it]
     return exact or [each for each, of_it in zip(found, ids, strict=True) if any(one.startswith(name) for one in of_it)]

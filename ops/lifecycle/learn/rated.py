@@ -32,7 +32,11 @@ class RatedAnswers:
         self._values = SessionValue(settings, _WHAT)
 
     async def all(self, forgotten: Mapping[str, int]) -> list[Rated]:
-        """Return every bad answer, in no order, later than its conversation was `forgotten`: digest → Unix ms."""
+        """Return the bad answers, in no order, without those rated before their conversation was forgotten.
+
+        Args:
+            forgotten: the digest of a conversation → the Unix ms until which nothing of it may be kept
+        """
         try:
             keys = await self._client.call(_keys)
         except (RedisError, OSError) as error:

@@ -103,7 +103,7 @@ class Detector:
 
     @property
     def log_e(self) -> float:
-        """Return the logarithm of the e-value: of the wealth, and of the stakes that no bet has used yet."""
+        """Return the logarithm of the e-value, which is the sum of all wealth and of the stakes not yet bet."""
         unused = sum(bet.stake * _reserve(times) for bet, times in zip(self.bets, self._restarts, strict=True))
         return math.log(sum(self._wealth) + unused)
 

@@ -79,9 +79,14 @@ class _Counted:
 
 @dataclass(slots=True)
 class Evidence:
-    """All that the observations of a rollout say. `answers` are those that the asked version's model wrote, of a bucket
-    and side, by epoch. `found` is the first test that has given an alarm; `lost_beyond` has the lost conversations by
-    which a class alone has given it."""
+    """What is known of both sides by the observations read so far.
+
+    Attributes:
+        answers: by bucket and side, how many answers the version's model wrote under each epoch
+        found: the first test that gave an alarm; None before
+        lost_beyond: if the hard stop gave the alarm, how many more conversations than allowed the canary lost in the
+            class; None otherwise
+    """
 
     plan: Plan
     answers: dict[tuple[Bucket, Side], Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
@@ -103,13 +108,15 @@ class Evidence:
 
     @property
     def tallies(self) -> dict[Metric, Tally]:
-        """Return those of all the traffic."""
+        """Return the tallies of all the traffic, by metric."""
         return self._classes.whole.tallies
 
     def add(self, seen: Observation) -> None:
-        """Take the next observation. One of another version, of an answer that was begun before the rollout, or that
-        has been counted, changes nothing. One that another version gave in time is no evidence of either version, but
-        shows that the lane has too little time."""
+        """Count the next observation.
+
+        Ignored are those of other versions, of answers begun before the rollout, and repeated ones. An answer that the
+        champion gave in the lane's place counts for neither version, only as a question that the lane had no time for.
+        """
         side = self._side(seen)
         if side is None:
             return
@@ -248,8 +255,11 @@ class Evidence:
         return max((test for test in self.tests() if test.of == nearest.of), key=lambda test: test.log_e)
 
     def numbers(self) -> dict[str, float]:
-        """Return the figures that a decision is recorded with. `e` is that of the worst test times its share of alpha,
-        at an alarm that of the alarm; the others are those of all the traffic."""
+        """Return the figures that a decision is recorded with.
+
+        `e` is the highest e-value of all tests, each multiplied by its test's share of alpha; after an alarm that of the
+        alarm. The other figures are of all the traffic: `e_missed` is the metric's e-value, `missed_canary` the share of
+        the canary's bad answers."""
         highest = max(test.log_weighted for test in self.tests())
         figures = {"e": _shown(max(highest, self._log_found))}
         for metric in METRICS:

@@ -33,7 +33,8 @@ class Prometheus:
             await asyncio.sleep(_INTERVAL_S)
 
     def bounded(self, health: Health, plan: Plan) -> Health:
-        """Return the health with what a plan's figure adds: beyond its bound, or unknown."""
+        """Return the health, with `beyond` set if the plan's figure exceeds its bound, and a line in `unknown` if the
+        figure has no value."""
         if plan.query != self.query:
             self.query, self.value = plan.query, None if plan.query is None else "it was not asked yet"
         if isinstance(self.value, str):

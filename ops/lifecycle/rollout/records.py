@@ -145,8 +145,8 @@ def decisions(rollout: Rollout) -> list[LoggedDecision]:
 
 
 def newest(registry: Registry) -> Rollout | None:
-    """Return the rollout that is not over, else the one that was started last: of two started at the same time one
-    begins. None if no rollout was started, or the plan of the last cannot be read."""
+    """Return the rollout that has begun and not ended; else the one started last. Of two started at the same time only
+    one begins. None if none was started, or the plan of the last cannot be read."""
     rollouts = [_read(registry, note) for note in reversed(registry.notes) if note.kind == "started"]
     going = (each for each in rollouts if each is not None and each.begun and each.ended is None)
     return next(going, rollouts[0] if rollouts else None)

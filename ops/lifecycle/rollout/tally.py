@@ -138,8 +138,8 @@ class Tally:
         return self.bad[side] / self.answers[side] if self.answers[side] else None
 
     def interval(self, alpha: float) -> tuple[float, float]:
-        """Return the bounds of the difference in the shares of bad answers, canary less control: at all times together
-        it is within them with a probability of at least 1 - `alpha` (a confidence sequence)."""
+        """Return bounds of the canary's share of bad answers minus the control's: a confidence sequence, so all bounds
+        ever returned hold together with a probability of at least 1 - `alpha`."""
         limit = math.log(2 / alpha)
         low = _last(lambda margin: _pairs(self.worse, self.same, self.better, margin) >= limit)
         high = -_last(lambda margin: _pairs(self.better, self.same, self.worse, margin) >= limit)

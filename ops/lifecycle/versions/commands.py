@@ -36,7 +36,7 @@ _DIGEST: Final = re.compile(r"[0-9a-f]{16}")
 Name = Annotated[str, typer.Argument(metavar="VERSION", help="its id, an alias or its name")]
 Author = Annotated[str | None, typer.Option(help="who does it (none: your user's name)")]
 Reason = Annotated[str, typer.Option(help="why, for `log`")]
-OfLane = Annotated[Lane, typer.Option(help="the part that it is to play")]
+OfLane = Annotated[Lane, typer.Option(help="the lane whose workers this is for")]
 Wait = Annotated[float, typer.Option("--wait-s", min=3.0, max=3_600.0, help="for the workers to load it")]
 
 
@@ -203,7 +203,7 @@ def shadow(
     reason: Reason = "by hand",
     author: Author = None,
 ) -> None:
-    """Ask the shadow lane what a share of the conversations was answered; see: replyline shadow report."""
+    """Send a copy of the questions of a share of the conversations to the shadow lane; see: replyline shadow report."""
     asyncio.run(_move(settings_of("versions"), partial(moves.shadow, share=share), reason, author))
 
 

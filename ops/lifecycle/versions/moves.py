@@ -143,7 +143,7 @@ def put_back(waiting: Move, state: State) -> State:
 
 
 def shadow(registry: Registry, share: float, now_unix_ms: float) -> State:
-    """Return the state in which the shadow lane is asked what such a share of the conversations was. Raises
+    """Return the state in which the shadow lane gets a copy of each question of that share of the conversations. Raises
     `ModelError`."""
     return replace(_next(registry, now_unix_ms), shadow_share=share)
 

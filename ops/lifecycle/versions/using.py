@@ -29,10 +29,15 @@ class NotLoaded(ReplylineError):  # noqa: N818 - what happened, not a kind of er
 
 
 async def load(writer: RegistryWriter, kafka: KafkaSettings, name: str, lane: Lane, wait_s: float, say: Say) -> int:
-    """Have every live worker of a lane load a version; return how many did. The lane loads nothing again where one
-    refuses it, or does not in time.
+    """Have every live worker of a lane load a version; return how many did. If one refuses, or `wait_s` passes, no
+    worker of the lane loads it any more.
 
-    Raises `ModelError`, `MoveLost`, `NotLoaded` with who lacks it, and why if one says so, `BrokerUnavailable`."""
+    Raises:
+        NotLoaded: a worker refused, or lacks the version after `wait_s`; the message names it
+        ModelError: the version may have no traffic, or a move waits for its time
+        MoveLost: another author moved the registry first
+        BrokerUnavailable: Kafka cannot be reached
+    """
     version = moves.allowed(writer.registry, name)
     state = moves.load(writer.registry, name, lane, wire_unix_ms())
     await writer.move(state, f"load {version.name}")
