@@ -213,7 +213,7 @@ def _plan(registry: Registry, options: StartOptions, steps: tuple[float, ...], o
     if champion is None:
         raise ModelError("there is no champion to compare with; name one: replyline versions use VERSION")
     if champion == version.id:
-        raise ModelError(f"version {version.id} is the champion already")
+        raise ModelError(f"{options.version}: is the champion already; name another version: replyline versions list")
     if (loading := state.loading.get(CHAMPION, champion)) != champion:
         raise ModelError(f"the champion's workers load {loading}; take it off first: replyline versions unload")
     if state.effective_unix_ms > wire_unix_ms():

@@ -52,9 +52,9 @@ async def test_a_spoiled_version_is_never_loaded(
     await setting.done("versions", "use", first)
     await setting.start("champion")
     said = {}
-    async with Talk(setting=setting, rate=4.0, seconds=300.0) as talk:
+    async with Talk(setting=setting, rate=4.0, seconds=600.0) as talk:
         for name, revision in spoiled.items():
-            used = await setting.command("versions", "use", revision, "--wait-s", "10")
+            used = await setting.command("versions", "use", revision, "--wait-s", "120")  # a refusal ends it
             reasons = [line for line in setting.workers[0].logged() if revision in str(line) and name in str(line)]
             said[name] = used.status != 0 and bool(reasons)
         talk.enough()
