@@ -40,6 +40,8 @@ rollout_app = typer.Typer(
 )
 
 _CLIENT: Final = "replyline-rollout-command"
+_NOT_HELD: Final = "it is not paused, and no step waits for an approval; see: replyline rollout status"
+_RESUME: Final = "; continue it: replyline rollout resume"
 
 Why = Annotated[str, typer.Option("--reason", help="why; it is recorded")]
 
@@ -257,7 +259,7 @@ async def _note(settings: Settings, kind: str, reason: str) -> int:
         rollout = _found(writer.registry, active=True)
         held, waits = rollout.held is not None, rollout.paused is not None
         if not {"paused": not held, "resumed": held, "approved": waits and not held}[kind]:
-            return say(f"rollout {rollout.id} cannot be {kind}: {rollout.paused or 'it is not paused'}")
+            return say(f"rollout {rollout.id} cannot be {kind}: {rollout.paused or _NOT_HELD}{_RESUME if held else ''}")
         told = f"{kind} by {writer.author}: {reason}"
         now, of_step = round(wire_unix_ms()), {"epoch": float(writer.registry.epoch)}
         await writer.write(Noted(rollout=rollout.id, kind=kind, reason=told, unix_ms=now, numbers=of_step))
@@ -291,7 +293,7 @@ def _told(rollout: Rollout, registry: Registry) -> str:
     last = next((note for note in reversed(rollout.judgements) if note.unix_ms >= moves[-1].unix_ms), None)
     why = f"{last.kind}: {last.reason} (since {when(last.unix_ms)})" if last else "wait: no decision since that step"
     if rollout.paused is not None:
-        why = f"paused: {rollout.paused}"
+        why = rollout.paused
     step = standings(plan, moves).step + 1
     return f"rollout {rollout.id}\n{sides}, step {step} of {len(plan.steps)}: {share} of the conversations\n{why}"
 

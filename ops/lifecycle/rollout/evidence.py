@@ -257,9 +257,9 @@ class Evidence:
     def numbers(self) -> dict[str, float]:
         """Return the figures that a decision is recorded with.
 
-        `e` is the highest e-value of all tests, each multiplied by its test's share of alpha; after an alarm that of the
-        alarm. The other figures are of all the traffic: `e_missed` is the metric's e-value, `missed_canary` the share of
-        the canary's bad answers."""
+        `e` is the highest e-value of all tests, each multiplied by its test's share of alpha; after an alarm that of
+        the alarm. The other figures are of all the traffic: `e_missed` is the metric's e-value, `missed_canary` the
+        share of the canary's bad answers."""
         highest = max(test.log_weighted for test in self.tests())
         figures = {"e": _shown(max(highest, self._log_found))}
         for metric in METRICS:

@@ -7,6 +7,8 @@ from shared.versions.registry import Added, Noted, Registry
 from shared.versions.version import Version
 from tests.unit.ops.lifecycle.rollout.test_records import STARTED, decided, found, registry_of
 
+PAUSED = Noted(rollout="r", kind="paused", reason="paused by ann: a holiday", unix_ms=61_000)
+
 
 def held(kind: str, unix_ms: int) -> Noted:
     return Noted(rollout="r", kind=kind, reason="too few answers: short has 3 of 50", unix_ms=unix_ms)
@@ -18,7 +20,7 @@ def held(kind: str, unix_ms: int) -> Noted:
         ([], "wait: no decision since that step"),
         ([held("hold", 9)], "wait: no decision since that step"),
         ([held("hold", 60_000)], "hold: too few answers: short has 3 of 50 (since 1970-01-01T00:01:00Z)"),
-        ([held("hold", 60_000), held("paused", 61_000)], "paused: too few answers: short has 3 of 50"),
+        ([held("hold", 60_000), PAUSED], "paused by ann: a holiday"),
     ],
 )
 def test_a_rollout_shows_its_share_and_why_it_has_no_other(notes: list[Noted], says: str) -> None:
