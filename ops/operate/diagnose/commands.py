@@ -25,6 +25,8 @@ from ops.stack.demo_env import demo_remedy
 from shared.nouns import counted
 from shared.process.clock import now_unix_ms
 from shared.settings import Settings
+from shared.settings.gateway import GatewaySettings
+from shared.settings.worker import WorkerSettings
 from shared.sockets.listening import host_port
 
 _RUNBOOKS = "docs/runbooks/"
@@ -116,12 +118,14 @@ async def _look(
         targets = await targets_of(prometheus)
         processes = [*targets, *(named for named in _named(gateways or (), workers or ()) if named not in targets)]
     else:
-        processes = _named(
-            gateways or [host_port(edge.metrics_host, edge.metrics_port)],
-            workers or [host_port(settings.worker.metrics_host, settings.worker.metrics_port)],
-        )
+        processes = _named(gateways or _own(edge), workers or _own(settings.worker))
     way_in = url or ("" if gateways or prometheus else f"ws://{host_port(edge.host, edge.port)}/ws")
     return await look(settings, processes, url=way_in, seconds=seconds), way_in
+
+
+def _own(process: GatewaySettings | WorkerSettings) -> list[str]:
+    """Return the address of a process's metrics by the settings; none if its port is any free one."""
+    return [host_port(process.metrics_host, process.metrics_port)] if process.metrics_port else []
 
 
 def _named(gateways: Sequence[str], workers: Sequence[str]) -> list[tuple[Role, str]]:
@@ -133,7 +137,11 @@ def looked_at(system: System, way_in: str) -> str:
     """Return a line that says which processes the result is based on."""
     answering, asked = len(system.all_windows), counted(len(system.processes), "process", "processes")
     lag = f"; the group's lag: unknown, {system.lag}" if isinstance(system.lag, str) else ""
-    return f"{answering} of {asked} answered; customers connect to: {way_in or 'unknown (--url names it)'}{lag}"
+    is_known = any(found.role is Role.WORKER for found in system.processes)
+    workers = "" if is_known else "; no worker is known (--worker names one)"
+    return (
+        f"{answering} of {asked} answered; customers connect to: {way_in or 'unknown (--url names it)'}{workers}{lag}"
+    )
 
 
 def _print(out: Console, verdict: Diagnosis, known: Mapping[str, Cause], basis: str) -> None:

@@ -12,7 +12,7 @@ from prometheus_client import REGISTRY
 
 from ops.operate.diagnose import look
 from ops.operate.diagnose.addresses import check_process, check_prometheus, check_way_in
-from ops.operate.diagnose.commands import looked_at
+from ops.operate.diagnose.commands import _own, looked_at
 from ops.operate.diagnose.knowledge import causes
 from ops.operate.diagnose.look import _socket
 from ops.operate.diagnose.pages import Page, Window, parse_page
@@ -296,6 +296,22 @@ def test_a_lag_that_was_not_told_is_said_to_be_so() -> None:
     told = looked_at(system, "ws://g/ws")
     assert told.endswith("; the group's lag: unknown, nobody tells what replyline-workers has committed")
     assert "lag" not in looked_at(a_system(lag={}), "ws://g/ws")
+
+
+@pytest.mark.parametrize("settings", [GatewaySettings, WorkerSettings])
+def test_a_process_whose_port_is_any_free_one_has_no_address_by_the_settings(
+    settings: type[GatewaySettings | WorkerSettings],
+) -> None:
+    """As docs/lifecycle.md sets it for workers beside the demo's: port 0 is no address to ask."""
+    assert _own(settings(metrics_port=0)) == []
+    assert _own(settings()) == [f"127.0.0.1:{settings().metrics_port}"]
+
+
+def test_that_no_worker_is_known_is_said() -> None:
+    system = a_system()
+    system.processes[:] = [found for found in system.processes if found.role is not Role.WORKER]
+    assert "; no worker is known (--worker names one)" in looked_at(system, "ws://g/ws")
+    assert "no worker is known" not in looked_at(a_system(), "ws://g/ws")
 
 
 @pytest.mark.parametrize(
