@@ -35,7 +35,7 @@ _KAFKA: Final = "needs Apache Kafka's tools and a Kafka of the reader's own"
 _LLAMA: Final = "needs llama.cpp, which takes 25 minutes to build"
 _MINUTES: Final = "takes many minutes"
 _CHANNELS: Final = "tests/unit/shared/settings/test_channels_page.py"
-_LIFECYCLE: Final = "tests/proofs/lifecycle/test_page.py"
+LIFECYCLE: Final = "tests/proofs/lifecycle/test_page.py"
 TYPED: Final = {
     "CONTRIBUTING.md: make check": _MINUTES,
     "README.md: make demo": DEMO,
@@ -65,15 +65,17 @@ TYPED: Final = {
     "docs/engines.md: docker build": _GPU,
     "docs/engines.md: replyline engine build --engine tensorrt-rtx": _GPU,
     "docs/evaluation.md: replyline eval": _MINUTES,
-    "docs/lifecycle.md: replyline versions add .models/smollm2-135m-shop-int8 --name shop-2": _LIFECYCLE,
+    "docs/lifecycle.md: replyline versions add .models/smollm2-135m-shop-int8 --name shop-2": (
+        "takes many minutes; the same commands are typed by the page's run to repeat"
+    ),
     "docs/lifecycle.md: mkdir keys": DEMO,
-    "docs/lifecycle.md: replyline rollout start": _LIFECYCLE,
+    "docs/lifecycle.md: replyline rollout start": "names the reader's version; the run to repeat types the same",
     "docs/lifecycle.md: REPLYLINE_WORKER__LANE=shadow replyline worker": "tests/integration/answers/test_shadow.py",
-    "docs/lifecycle.md: replyline learn list": "tests/unit/ops/lifecycle/learn/test_copies.py",
-    "docs/lifecycle.md: REPLYLINE_ANSWERS__POLICY=model": _LIFECYCLE,
-    "docs/lifecycle.md: export REPLYLINE_ANSWERS__POLICY=model": _LIFECYCLE,
-    "docs/lifecycle.md: replyline versions add .models/smollm2-135m-shop-int8 --name shop": _LIFECYCLE,
-    "docs/lifecycle.md: replyline versions add .models/smollm2-135m-instruct-worse-int8": _LIFECYCLE,
+    "docs/lifecycle.md: replyline learn list": "names an answer that a customer has rated",
+    "docs/lifecycle.md: REPLYLINE_ANSWERS__POLICY=model": LIFECYCLE,
+    "docs/lifecycle.md: export REPLYLINE_ANSWERS__POLICY=model": LIFECYCLE,
+    "docs/lifecycle.md: replyline versions add .models/smollm2-135m-shop-int8 --name shop": LIFECYCLE,
+    "docs/lifecycle.md: replyline versions add .models/smollm2-135m-instruct-worse-int8": LIFECYCLE,
     "docs/lifecycle.md: make lifecycle": _MINUTES,
     "docs/measured.md: replyline bench --rate": _MINUTES,
     "docs/measured.md: replyline record": "tests/integration/harness/test_load_tools.py",

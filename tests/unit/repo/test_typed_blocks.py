@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from tests.support.typed_pages import ALL, ROOT, TYPED, Block
+from tests.proofs.lifecycle.test_page import blocks
+from tests.support.typed_pages import ALL, LIFECYCLE, ROOT, TYPED, Block
 
 TESTS = {value for value in TYPED.values() if re.fullmatch(r"tests/\S+\.py", value)}
 
@@ -21,6 +22,11 @@ def test_no_block_is_listed_that_no_page_has() -> None:
 @pytest.mark.parametrize("test", sorted(TESTS))
 def test_a_test_that_is_listed_is_there(test: str) -> None:
     assert (ROOT / test).is_file()
+
+
+def test_the_lifecycles_page_is_listed_as_typed_for_the_blocks_that_its_test_types() -> None:
+    listed = [block.text for block in ALL if TYPED.get(block.key or "") == LIFECYCLE]
+    assert listed == blocks("A run to repeat")
 
 
 def test_a_block_of_another_kind_is_no_command() -> None:
