@@ -302,7 +302,7 @@ def test_a_lag_that_was_not_told_is_said_to_be_so() -> None:
 def test_a_process_whose_port_is_any_free_one_has_no_address_by_the_settings(
     settings: type[GatewaySettings | WorkerSettings],
 ) -> None:
-    """As docs/lifecycle.md sets it for workers beside the demo's: port 0 is no address to ask."""
+    """As docs/lifecycle.md sets it for workers in addition to the demo's: port 0 is no address to ask."""
     assert _own(settings(metrics_port=0)) == []
     assert _own(settings()) == [f"127.0.0.1:{settings().metrics_port}"]
 

@@ -1,4 +1,4 @@
-"""A table stays readable on a narrow terminal, whichever column is long."""
+"""A table stays readable on a narrow terminal, with any long column."""
 
 import io
 
