@@ -272,7 +272,7 @@ async def _move(
 
 
 def _tell_move(before: State, after: State) -> None:
-    _tell(f"epoch {after.epoch}: {'; '.join(pages.changes(before, after))}")
+    _tell(f"epoch {after.epoch}: {'; '.join(pages.changes(before, after)) or 'the state in force, written again'}")
 
 
 def _tell(line: str) -> None:

@@ -88,12 +88,13 @@ async def test_the_controller_dies_at_every_step(
         rule = ("--steps", "10,30,50", "--classes", "short", "--min-answers", "5", "--min-s", "3", "--warmup", "0")
         await setting.done("rollout", "start", two, *rule)
         seen = (await setting.registry()).state.epoch
-        while not _ended(registry := await setting.registry()):
-            if registry.state.epoch > seen:
-                seen, kills = registry.state.epoch, kills + 1
-                controller.kill()
-                controller = setting.controller()
-            await asyncio.sleep(0.1)
+        async with asyncio.timeout(2 * _LIMIT_S):  # after the last answer it would hold for a day
+            while not _ended(registry := await setting.registry()):
+                if registry.state.epoch > seen:
+                    seen, kills = registry.state.epoch, kills + 1
+                    controller.kill()
+                    controller = setting.controller()
+                await asyncio.sleep(0.1)
         await asyncio.sleep(2.0)
         talk.enough()
     judged = await talk.judged()
