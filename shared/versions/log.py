@@ -30,7 +30,7 @@ class VersionsLog:
     reader: LogReader
     registry: Registry = field(default_factory=Registry)
     known: asyncio.Event = field(default_factory=asyncio.Event)
-    _told_epoch: int = 0
+    _reported_epoch: int = 0
 
     @classmethod
     def of(cls, settings: KafkaSettings, *, client_id: str, keeps_notes: bool = False) -> "VersionsLog":
@@ -67,7 +67,7 @@ class VersionsLog:
                 await asyncio.sleep(_RETRY_S)
             else:
                 self.known.set()
-        self._tell()
+        self.report()
         changed()
 
         async def read() -> list[Record]:
@@ -76,7 +76,7 @@ class VersionsLog:
         def handle(records: list[Record]) -> None:
             if records:
                 self._apply(records)
-                self._tell()
+                self.report()
                 changed()
 
         await read_on("kafka versions", read, handle)
@@ -94,13 +94,17 @@ class VersionsLog:
     async def stop(self) -> None:
         await self.reader.stop()
 
-    def _tell(self) -> None:
-        """Log the newest move once; `holds_from` is the moment that it waits for."""
-        state = self.registry.state
-        if state.epoch != self._told_epoch:
-            self._told_epoch = state.epoch
-            holds_from = state.effective_unix_ms or None
-            get_logger().info("versions_changed", epoch=state.epoch, aliases=state.aliases, holds_from=holds_from)
+    def report(self) -> None:
+        """Log the newest move once, or that it cannot be read; `holds_from` is the moment that it waits for."""
+        epoch, state = self.registry.epoch, self.registry.state
+        if epoch == self._reported_epoch:
+            return
+        self._reported_epoch = epoch
+        if self.registry.blocked is not None:
+            get_logger().error("version_unreadable", epoch=epoch, action="the state before it is kept; upgrade")
+            return
+        holds_from = state.effective_unix_ms or None
+        get_logger().info("versions_changed", epoch=epoch, aliases=state.aliases, holds_from=holds_from)
 
     def _epoch(self) -> float:
         return self.registry.state_at(wire_unix_ms()).epoch if self.known.is_set() else math.nan
@@ -120,8 +124,8 @@ def apply_record(registry: Registry, record: Record) -> None:
         entry = unreadable_move(record.key)
     if entry is None or isinstance(entry, Unreadable):
         metrics.records_ignored.labels("version").inc()
-    if entry is not None and registry.apply(entry) and isinstance(entry, Unreadable):
-        get_logger().error("version_unreadable", epoch=entry.epoch, action="the state before it is kept; upgrade")
+    if entry is not None:
+        registry.apply(entry)
 
 
 def outgoing(topic: str, entry: Entry) -> Outgoing:

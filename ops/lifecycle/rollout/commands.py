@@ -16,7 +16,7 @@ from ops.lifecycle.rollout.records import Rollout, decisions, foreign_rule, newe
 from ops.lifecycle.rollout.surroundings import Surroundings, wanted
 from ops.lifecycle.versions.moves import allowed
 from ops.lifecycle.versions.using import ready
-from ops.lifecycle.versions.writer import RegistryWriter, read_registry
+from ops.lifecycle.versions.writer import RegistryWriter, read_registry, warn_unreadable
 from ops.operate.diagnose.addresses import check_option
 from ops.operate.letters import when
 from ops.operate.listing import say, show_table
@@ -123,6 +123,7 @@ def run(
 def status() -> None:
     """Say where the newest rollout stands, and every decision with its numbers."""
     registry = asyncio.run(read_registry(settings_of("rollout").kafka))
+    warn_unreadable(registry)
     rollout = _found(registry)
     typer.echo(_told(rollout, registry))
     rows = [[when(each.unix_ms), each.what, each.author, each.why, each.numbers] for each in decisions(rollout)]

@@ -106,6 +106,7 @@ class Controller:
             _show_nothing()
             await self.notices.stand_by()
         await self.registry.catch_up()
+        self.registry.report()
         rollout = newest(self.registry.registry)
         active = rollout if rollout is not None and rollout.ended is None else None
         while leads and self.notices.taken:

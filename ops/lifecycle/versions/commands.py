@@ -15,7 +15,7 @@ from ops.lifecycle.versions import moves, pages
 from ops.lifecycle.versions.adding import About, add
 from ops.lifecycle.versions.signing import sign, write_keys
 from ops.lifecycle.versions.using import holders, load, use
-from ops.lifecycle.versions.writer import RegistryWriter, read_registry
+from ops.lifecycle.versions.writer import RegistryWriter, read_registry, warn_unreadable
 from ops.operate.letters import as_json
 from ops.operate.listing import show_table
 from ops.paths import FILE_TO_READ, FILE_TO_WRITE, FOLDER_TO_READ, PATH_TO_READ
@@ -115,6 +115,7 @@ def list_() -> None:
     """List the versions, with what each is and whether it may have traffic."""
     settings = settings_of("versions")
     registry = asyncio.run(read_registry(settings.kafka))
+    warn_unreadable(registry)
     _show(pages.LISTED, pages.version_rows(registry), "no version yet; add one: replyline versions add FOLDER")
 
 
@@ -123,6 +124,7 @@ def show(name: Name) -> None:
     """Print a version's document, its check, and how it lies in this machine's store, as JSON."""
     settings = settings_of("versions")
     registry = asyncio.run(read_registry(settings.kafka))
+    warn_unreadable(registry)
     version = moves.found(registry, name)
     try:
         here = str(open_version(settings.model, version.id, expected=version, verify=False).path)
@@ -210,8 +212,9 @@ def shadow(
 @versions_app.command()
 def log() -> None:
     """Print every move of the registry: what changed, its author, reason and numbers."""
-    settings = settings_of("versions")
-    _show(pages.LOGGED, pages.move_rows(asyncio.run(read_registry(settings.kafka))), "nothing was moved yet")
+    registry = asyncio.run(read_registry(settings_of("versions").kafka))
+    warn_unreadable(registry)
+    _show(pages.LOGGED, pages.move_rows(registry), "nothing was moved yet")
 
 
 def _show(titles: Sequence[str], rows: Sequence[Sequence[str]], nothing: str) -> None:

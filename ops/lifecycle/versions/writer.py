@@ -1,6 +1,7 @@
 """Read the registry, and write to it as one author."""
 
 import getpass
+import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -28,6 +29,12 @@ async def read_registry(kafka: KafkaSettings) -> Registry:
     async for kept in scan(kafka, kafka.topics.versions):
         apply_record(registry, kept.record)
     return registry
+
+
+def warn_unreadable(registry: Registry) -> None:
+    """Print that what a command shows is not the newest state, if so, and the remedy."""
+    if registry.blocked is not None:
+        sys.stderr.write(f"replyline: {registry.blocked}; shown is the state before it\n")
 
 
 @dataclass(frozen=True, slots=True)

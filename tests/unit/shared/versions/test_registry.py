@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from shared.errors import BrokerUnavailable, ModelError
 from shared.kafka import Outgoing, Record
@@ -189,6 +190,25 @@ def test_an_unreadable_move_uses_up_its_epoch_and_the_next_one_applies(value: by
         assert (registry.blocked is None) == (epoch != 2)
         assert registry.state.aliases == {"champion": "bob" if epoch == 3 else "ann"}
     assert not registry.apply(Unreadable(epoch=3)), "that epoch has had its move"
+
+
+def test_an_unreadable_move_is_logged_once_and_only_while_it_is_the_newest() -> None:
+    """A start long after it was passed over logs no error."""
+    told, late = VersionsLog(None), VersionsLog(None)  # type: ignore[arg-type]
+    with capture_logs() as lines:
+        for epoch, value in enumerate((encode_entry(move(1)), b"\xff", encode_entry(move(3))), 1):
+            for log in (told, late):
+                apply_record(log.registry, Record("chat.versions", 0, epoch, key_of(move(epoch), "nonce"), value))
+            told.report()
+            told.report()
+        late.report()
+    events = [(line["event"], line["epoch"]) for line in lines]
+    assert events == [
+        ("versions_changed", 1),
+        ("version_unreadable", 2),
+        ("versions_changed", 3),
+        ("versions_changed", 3),
+    ]
 
 
 async def test_a_move_written_after_a_corrupt_record_applies_for_each_reader() -> None:

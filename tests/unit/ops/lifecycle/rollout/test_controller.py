@@ -39,7 +39,8 @@ async def take_a_turn(
     async def answer() -> bool | None:
         return leads
 
-    client = SimpleNamespace(start=nothing, stop=nothing, catch_up=nothing, registry=registry, append=append)
+    log = {"catch_up": nothing, "report": lambda: None, "registry": registry, "append": append}
+    client = SimpleNamespace(start=nothing, stop=nothing, **log)
     watch = SimpleNamespace(follow=nothing, follow_gateways=nothing, look=nothing, reports=client, around=around)
     parts: dict[str, Any] = dict.fromkeys(("registry", "producer", "observations"), client)
     parts |= {"leadership": SimpleNamespace(act=act, leads=answer, stop=nothing), "watch": watch}
