@@ -288,7 +288,7 @@ def _text_of(option: str, path: Path | None) -> str | None:
     if path is None:
         return None
     try:
-        text = path.read_text(encoding="utf-8").strip()
+        text = path.read_text(encoding="utf-8-sig").strip()
     except OSError as error:
         raise SettingsError(f"{option} {path}: {error.strerror}; name a readable file") from None
     except UnicodeDecodeError as error:

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 from typer.testing import CliRunner
 
 from ops.lifecycle.versions.adding import About, add
-from ops.lifecycle.versions.commands import versions_app
+from ops.lifecycle.versions.commands import _people_of, versions_app
 from ops.lifecycle.versions.signing import sign, write_keys
 from shared.errors import ModelError, SettingsError, VersionError
 from shared.model.folder import GRAPH, GRAPH_DATA, MANIFEST, TOKENIZER, Source
@@ -237,6 +237,11 @@ def test_a_file_of_another_kind_is_refused_with_its_option_and_the_remedy(
         assert not isinstance(done.exception, SettingsError)  # a prompt may be any text
     else:
         assert str(done.exception) == f"{option} {file}: {why.format(option)}"
+
+
+def test_a_byte_order_mark_is_no_part_of_a_files_text(tmp_path: Path) -> None:
+    (file := tmp_path / "people.txt").write_bytes(b"\xef\xbb\xbf0123456789abcdef\n")
+    assert _people_of("--trained-on", file) == ("0123456789abcdef",)
 
 
 @pytest.mark.parametrize("read", [read_private_key, read_public_key])
