@@ -292,7 +292,8 @@ def _told(rollout: Rollout, registry: Registry) -> str:
     rule = moves[-1].state.rule
     share = "none" if rule is None else f"{100 * rule.share:.4g} %"
     last = next((note for note in reversed(rollout.judgements) if note.unix_ms >= moves[-1].unix_ms), None)
-    why = f"{last.kind}: {last.reason} (since {when(last.unix_ms)})" if last else "wait: no decision since that step"
+    due = f"one is due {plan.min_s:g} s after {when(moves[-1].unix_ms)}, by: replyline rollout run"
+    why = f"{last.kind}: {last.reason} (since {when(last.unix_ms)})" if last else f"wait: no decision yet; {due}"
     if rollout.paused is not None:
         why = rollout.paused
     step = standings(plan, moves).step + 1

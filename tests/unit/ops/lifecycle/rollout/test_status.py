@@ -9,6 +9,8 @@ from tests.unit.ops.lifecycle.rollout.test_records import STARTED, decided, foun
 
 PAUSED = Noted(rollout="r", kind="paused", reason="paused by ann: a holiday", unix_ms=61_000)
 
+DUE = "wait: no decision yet; one is due 10 s after 1970-01-01T00:00:00Z, by: replyline rollout run"
+
 
 def held(kind: str, unix_ms: int) -> Noted:
     return Noted(rollout="r", kind=kind, reason="too few answers: short has 3 of 50", unix_ms=unix_ms)
@@ -17,8 +19,8 @@ def held(kind: str, unix_ms: int) -> Noted:
 @pytest.mark.parametrize(
     ("notes", "says"),
     [
-        ([], "wait: no decision since that step"),
-        ([held("hold", 9)], "wait: no decision since that step"),
+        ([], DUE),
+        ([held("hold", 9)], DUE),
         ([held("hold", 60_000)], "hold: too few answers: short has 3 of 50 (since 1970-01-01T00:01:00Z)"),
         ([held("hold", 60_000), PAUSED], "paused by ann: a holiday"),
     ],
