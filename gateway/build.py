@@ -255,9 +255,9 @@ class Serving:
             connections=self.connections,
             admission_gate=self.admission_gate,
             tracer=self.tracer,
-            erasing=self.erasing,
             deadlines=self.deadlines,
             sending=self.sending,
+            answering=self.answering,
         )
         resuming = Resuming(
             key=self.key,

@@ -24,7 +24,7 @@ from shared.faq.words.fold import plain
 from shared.process.clock import now_unix_ms, wire_unix_ms
 from shared.process.tasks import Tasks
 from shared.telemetry import metrics
-from shared.telemetry.faults import contain_each, contained
+from shared.telemetry.faults import caught, contain_each, contained
 from shared.wire.failed_ends import OWN_FAULT
 from shared.wire.outcome import Response
 
@@ -169,14 +169,11 @@ class Answering:
 
     def run_for(self, entry: Entry, work: Coroutine[object, object, None]) -> None:
         """Run a task for one answer. If it raises, that answer fails."""
-        self.beside.start(self._run(entry, work))
+        self.beside.start(work, on_error=partial(self._fail_by_task, entry, entry.answer.created))
 
-    async def _run(self, entry: Entry, work: Coroutine[object, object, None]) -> None:
-        opened = entry.answer.created
-        with contained("answer", request_id=entry.response_id) as working:
-            await work
-        if working.error is not None:
-            self.fail(entry, torn=entry.answer.created and not opened)
+    def _fail_by_task(self, entry: Entry, was_created: bool, _task: str, error: BaseException) -> None:
+        caught("answer", error, request_id=entry.response_id)
+        self.fail(entry, torn=entry.answer.created and not was_created)
 
     def cancel(self, entry: Entry) -> None:
         """Cancel an answer. Never raises: after an internal fault the answer ends as failed."""

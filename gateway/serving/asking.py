@@ -9,8 +9,9 @@ from gateway.request.cursor import response_id
 from gateway.request.entry import Entry, Request
 from gateway.request.inflight import InflightTable
 from gateway.request.resumption import learn_question, reattach
+from gateway.serving.answering import Answering
 from gateway.serving.deadlines import Deadlines
-from gateway.serving.erasing import Erasing
+from gateway.serving.erasing import Generation
 from gateway.serving.sending import Sending
 from gateway.session.connection import Connection, put_all, refuse
 from gateway.session.connections import Connections
@@ -32,14 +33,16 @@ class Asking:
     connections: Connections
     admission_gate: AdmissionGate
     tracer: Tracer
-    erasing: Erasing
     deadlines: Deadlines
     sending: Sending
+    answering: Answering
 
-    async def ask(self, connection: Connection, asked: ResponseCreate, caller: Caller, now: float) -> None:
-        """Accept a question received at `now`. Raises `ProtocolError` if it is refused."""
+    def ask(
+        self, connection: Connection, asked: ResponseCreate, caller: Caller, generation: Generation, now: float
+    ) -> None:
+        """Accept a question received at `now` in this generation of its conversation. Raises `ProtocolError` if it is
+        refused."""
         session, key = connection.session, caller.session
-        generation, sure = await self.erasing.generation_of(key, now)
         known = self.inflight.find(key, asked.event_id)
         if known is not None:
             self._attach(connection, known, asked)
@@ -53,15 +56,15 @@ class Asking:
         )
         deadline = promise(asked, self.limits, now)
         request = Request(
-            response_id=response_id(key, asked.event_id, asked.input, generation),
+            response_id=response_id(key, asked.event_id, asked.input, generation.number),
             event_id=asked.event_id,
             session=key,
             input=asked.input,
             received_unix_ms=now,
             deadline=deadline,
             clock_ms=correction_ms(),
-            generation=generation,
-            generation_known=sure,
+            generation=generation.number,
+            generation_known=generation.is_sure,
             consent=session.consent,
             log=self.sending.publisher.log_place(),
             trace=self.tracer.start(asked.traceparent),
@@ -73,7 +76,7 @@ class Asking:
         with self.inflight.refused_on_error(entry):
             self.inflight.accept(entry)
             self.deadlines.watch(entry)
-            self.sending.start(entry, caller)
+            self.answering.run_for(entry, self.sending.send(entry, caller))
         metrics.inflight.set(len(self.inflight))
 
     def _attach(self, connection: Connection, known: Entry, asked: ResponseCreate) -> None:
@@ -94,4 +97,4 @@ class Asking:
             error = ProtocolError("unknown_response", f"no answer {name!r} is in flight in this session")
             refuse(connection, error, cancel.event_id)
         elif not entry.answer.done:
-            self.sending.answering.cancel(entry)
+            self.answering.cancel(entry)

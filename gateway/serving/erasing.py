@@ -6,6 +6,7 @@ Redis, which it reads before it resumes an answer or accepts a question.
 """
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from gateway.kafka.request_publisher import RequestPublisher
 from gateway.people.people import People
@@ -25,6 +26,13 @@ from shared.wire.messages import Erase, SessionDeleted
 from shared.wire.session_key import SessionKey
 
 
+class Generation(NamedTuple):
+    """A conversation's generation. `is_sure`: Redis has confirmed it."""
+
+    number: int
+    is_sure: bool
+
+
 @dataclass(slots=True, kw_only=True)
 class Erasing:
     """Owned by the gateway's event loop."""
@@ -38,14 +46,14 @@ class Erasing:
     log: ErasureLog = field(default_factory=ErasureLog)
     _known: Erasures = field(default_factory=Erasures)
 
-    async def generation_of(self, key: SessionKey, now: float) -> tuple[int, bool]:
-        """Return the conversation's generation, and whether Redis confirmed it. If Redis is unavailable, return the
-        generation of the last erasure in the log. Each later erasure has a later one, and no clock decides."""
+    async def generation_of(self, key: SessionKey, now: float) -> Generation:
+        """Return the conversation's generation. If Redis is unavailable, it is that of the last erasure in the log.
+        Each later erasure has a later one, and no clock decides."""
         stored = await self.history.generation(key)
         if stored is None:
-            return self.known_generation(key, now), False
+            return Generation(self.known_generation(key, now), is_sure=False)
         self._end_before(key, stored, now)
-        return self._known.generation(key, now), True
+        return Generation(self._known.generation(key, now), is_sure=True)
 
     def known_generation(self, key: SessionKey, now: float) -> int:
         """Return the generation of the last erasure that this gateway knows, without asking Redis."""

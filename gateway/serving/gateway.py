@@ -105,7 +105,8 @@ class Gateway:
             case Refuse(error):
                 refuse(connection, error)
             case Ask(request, caller):
-                await self.asking.ask(connection, request, caller, now)
+                generation = await self.erasing.generation_of(caller.session, now)
+                self.asking.ask(connection, request, caller, generation, now)
             case CancelRequest():
                 self.asking.cancel(connection, effect)
             case ForPeople(message):

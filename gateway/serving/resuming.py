@@ -44,7 +44,7 @@ class Resuming:
         """Open a session. The missed text of an answer held here follows immediately; an answer that another gateway
         began is read from the log first."""
         session, resume = connection.session, opening.resume
-        generation = (await self.erasing.generation_of(session.key, now))[0] if resume is not None else 0
+        generation = (await self.erasing.generation_of(session.key, now)).number if resume is not None else 0
         seal = self.key.seal(session.key)
         points = self._resumable(seal, resume, wire_unix_ms()) if resume is not None else None
         connection.start_session(seal, points or (), now)

@@ -47,12 +47,8 @@ class Sending:
     _locks: KeyedLocks = field(default_factory=KeyedLocks, init=False)
     _last_sent: OrderedDict[SessionKey, str] = field(default_factory=OrderedDict, init=False)
 
-    def start(self, entry: Entry, caller: Caller) -> None:
-        """Start sending a question. A fault ends its answer."""
-        self.answering.run_for(entry, self._run(entry, caller))
-
-    async def _run(self, entry: Entry, caller: Caller) -> None:
-        """Send a session's questions one after the other. Their deadlines run while they wait."""
+    async def send(self, entry: Entry, caller: Caller) -> None:
+        """Send a question after its session's earlier ones. Its deadlines run while it waits."""
         try:
             async with self._locks.hold(entry.request.session):
                 delivery = await self._send(entry, caller)

@@ -16,16 +16,19 @@ class Tasks:
 
     def __init__(self, on_error: OnError | None = None) -> None:
         self._on_error = on_error or self._fail
-        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._tasks: dict[asyncio.Task[None], OnError] = {}
         self._failed = asyncio.Event()
         self._error: BaseException | None = None
 
     def __len__(self) -> int:
         return len(self._tasks)
 
-    def start(self, work: Coroutine[object, object, None], name: str | None = None) -> asyncio.Task[None]:
+    def start(
+        self, work: Coroutine[object, object, None], name: str | None = None, *, on_error: OnError | None = None
+    ) -> asyncio.Task[None]:
+        """Start a task. `on_error` is called in place of the group's if this task fails."""
         task = asyncio.create_task(work, name=name)
-        self._tasks[task] = None
+        self._tasks[task] = on_error or self._on_error
         task.add_done_callback(self._ended)
         return task
 
@@ -59,9 +62,9 @@ class Tasks:
             raise self._error
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        del self._tasks[task]
+        on_error = self._tasks.pop(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._on_error(task.get_name(), error)
+            on_error(task.get_name(), error)
 
     def _fail(self, _name: str, error: BaseException) -> None:
         self._error = self._error or error

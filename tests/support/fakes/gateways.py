@@ -122,7 +122,8 @@ class FakeConnection:
         self._outbox.drop_answer(response_id)
 
     def flush(self) -> None:
-        self.heard += self._outbox.drain(now_unix_ms())
+        if self._outbox:
+            self.heard += self._outbox.drain(now_unix_ms())
 
     def close(self, code: int, reason: str) -> None:
         self.flush()
