@@ -24,10 +24,10 @@ from gateway.people.bad_answers import BadAnswers
 from gateway.people.people import People
 from gateway.request.cursor import CursorKey
 from gateway.request.entry import Entry
-from gateway.request.inflight import DueTimes, InflightTable
+from gateway.request.inflight import InflightTable
 from gateway.serving.answering import Answering
 from gateway.serving.asking import Asking
-from gateway.serving.deadlines import Deadlines
+from gateway.serving.deadlines import Deadlines, DueTimes
 from gateway.serving.erasing import Erasing
 from gateway.serving.gateway import Gateway
 from gateway.serving.observing import Observing

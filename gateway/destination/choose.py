@@ -84,12 +84,12 @@ def choose(question: Question, wanted: Destination, view: View) -> Destination |
     view.ladder.hold = view.state.rung
     if view.closed:
         return Fallback("memory" if view.sheds else "held", wanted)
-    live = view.steps(question.bucket)
+    live = view.steps(wanted.bucket)
     if wanted.lane != CHAMPION:
         asked = _ask(question, wanted.lane, wanted, view, may_divert=bool(live))
         if isinstance(asked, Destination) or not live:
             return asked
-        wanted = _diverted(wanted, question.bucket, view)
+        wanted = _diverted(wanted, view)
     first: Fallback | None = None
     taken: Destination | None = None
     for step in view.ladder.offers(live):
@@ -104,14 +104,20 @@ def choose(question: Question, wanted: Destination, view: View) -> Destination |
     return taken or first or Fallback("held", wanted)
 
 
-def _diverted(wanted: Destination, bucket: Bucket, view: View) -> Destination:
+def _diverted(wanted: Destination, view: View) -> Destination:
     """Return the champion's destination for a question that a rollout's lane has no time for."""
-    return replace(destination_in(CHAMPION, bucket, view.state), claimed=wanted.claimed, diverted_from=wanted)
+    return replace(destination_in(CHAMPION, wanted.bucket, view.state), claimed=wanted.claimed, diverted_from=wanted)
 
 
-def below(question: Question, given_up: Destination, view: View) -> Destination | None:
+def below(question: Question, given_up: Destination, view: View, *, overtaken: bool = False) -> Destination | None:
     """Return where to send a question a second time that a lane's workers gave up: to a lower rung, or from a rollout's
     lane to the champion.
+
+    Args:
+        question: the question
+        given_up: the destination whose workers gave it up
+        view: the snapshot
+        overtaken: this gateway has sent a later question of its conversation since
 
     Returns:
         None if no rung can answer it in the time left, or if it is overtaken: Kafka has a conversation's questions in
@@ -119,27 +125,27 @@ def below(question: Question, given_up: Destination, view: View) -> Destination 
     """
     view.ladder.hold = view.state.rung
     if given_up.lane not in STEPS:
-        return _instead(question, given_up, view)
+        return None if overtaken else _instead(question, given_up, view)
     found: Destination | None = None
-    live = [] if question.overtaken else view.steps(question.bucket)
+    live = [] if overtaken else view.steps(given_up.bucket)
     for step in view.ladder.below(given_up.lane, live):
         asked = _ask(question, step, given_up, view)
         if isinstance(asked, Destination):
             found = replace(asked, eta_ms=given_up.eta_ms)
             break
-    view.admissions.of(given_up.lane).release(question.request_id)
+    view.admissions.of(given_up.lane).release(question.response_id)
     view.ladder.note_given_up(question.session, given_up.lane, _step(found), counts=_counts(question))
     return found
 
 
 def _instead(question: Question, given_up: Destination, view: View) -> Destination | None:
     """Return the champion's destination, or one below it, for a question that a rollout's workers gave up."""
-    if question.overtaken or not view.steps(question.bucket):
+    if not view.steps(given_up.bucket):
         return None
-    found = choose(question, replace(_diverted(given_up, question.bucket, view), given_up=True), view)
+    found = choose(question, replace(_diverted(given_up, view), given_up=True), view)
     if isinstance(found, Fallback):
         return None
-    view.admissions.of(given_up.lane).release(question.request_id)
+    view.admissions.of(given_up.lane).release(question.response_id)
     return replace(found, eta_ms=given_up.eta_ms)
 
 
@@ -148,11 +154,11 @@ def _ask(
 ) -> Destination | Fallback:
     """Return a lane's destination if its workers get the question, otherwise the reason why not. A diverted
     conversation is cold in every lane but its own."""
-    partition = view.partition_of(question.session, question.bucket, lane, wanted.claimed.partition)
+    partition = view.partition_of(question.session, wanted.bucket, lane, wanted.claimed.partition)
     decision = view.admissions.of(lane).decide(
-        question.request_id,
+        question.response_id,
         question.session.tenant,
-        question.bucket,
+        wanted.bucket,
         question.deadline,
         partition=partition,
         received_unix_ms=question.received_unix_ms,
@@ -168,7 +174,7 @@ def _ask(
         view.state.epoch or None,
         partition,
         decision.eta_ms,
-        question.bucket,
+        wanted.bucket,
         wanted.claimed,
         wanted.diverted_from,
         wanted.given_up,
@@ -183,9 +189,9 @@ def _note(question: Question, taken: Destination | None, live: list[Step], wante
         return
     above, has_place = view.ladder.above(live), False
     if above is not None:
-        partition = view.partition_of(question.session, question.bucket, above, wanted.claimed.partition)
+        partition = view.partition_of(question.session, wanted.bucket, above, wanted.claimed.partition)
         has_place = view.admissions.of(above).has_place(
-            question.bucket, question.deadline, partition=partition, now_unix_ms=view.now_unix_ms
+            wanted.bucket, question.deadline, partition=partition, now_unix_ms=view.now_unix_ms
         )
     view.ladder.record_outcome(question.session, step, live, above_has_place=has_place, now_unix_ms=view.now_unix_ms)
 

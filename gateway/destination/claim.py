@@ -76,15 +76,15 @@ class Claims:
         Raises:
             BrokerUnavailable: the number of partitions is unknown and Kafka is unavailable
         """
-        session, request_id, generation = question.session, question.request_id, question.generation
+        session, request_id, generation = question.session, question.response_id, question.generation
         held, concurrent = self._held(session, generation), tuple(self._still_open(session, generation))
-        topic = self.topics.requests(question.bucket, wanted.lane)
+        topic = self.topics.requests(wanted.bucket, wanted.lane)
         if self.places is None or view.closed or (home := await self._home(topic, session)) is None:
             self.keep_partition(session, request_id, None, generation)
             return replace(wanted, claimed=Claimed(concurrent=concurrent)), view
         fleet = view.admissions.of(wanted.lane).fleet
-        waits = fleet.waits(question.bucket, view.now_unix_ms, wanted.revision)
-        home = fleet.by_version(question.bucket, home, view.now_unix_ms, wanted.revision)
+        waits = fleet.waits(wanted.bucket, view.now_unix_ms, wanted.revision)
+        home = fleet.by_version(wanted.bucket, home, view.now_unix_ms, wanted.revision)
         claimed = offer(home, {}).to(held, pinned=True)
         if question.generation_known:  # Redis answered a moment ago
             offered = offer(home, waits) if held is None else _only(held)

@@ -1,5 +1,6 @@
 """The destination of a question as one value: a lane's workers, or the fallback. Pure."""
 
+from dataclasses import dataclass
 from typing import Final
 
 from msgspec import Struct
@@ -14,25 +15,23 @@ from shared.wire.session_key import SessionKey
 _UNCLAIMED: Final = Claimed()
 
 
-class Question(Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
     """The properties of a question by which its destination is chosen.
 
     Attributes:
         clock_ms: how far the time on the wire is ahead of this process's clock
         generation: generation of the conversation; an erasure increments it
-        generation_known: False if Redis did not answer a moment ago; it is then not asked again
-        overtaken: this gateway has sent a later question of its conversation since
+        generation_known: False if Redis was unavailable; then it is that of the last erasure in the log
     """
 
-    request_id: str
+    response_id: str
     session: SessionKey
-    bucket: Bucket
-    deadline: Deadline
     received_unix_ms: float
+    deadline: Deadline
     clock_ms: int = 0
     generation: int = 0
     generation_known: bool = True
-    overtaken: bool = False
 
 
 class Destination(Struct, frozen=True):

@@ -25,8 +25,8 @@ from shared.wire.session_key import SessionKey
 _VERSION: Final = 1
 _MAC_BYTES: Final = 16
 _MAX_CHARS: Final = 9_216  # enough for the maximum number of open answers per connection, each of maximum length
-_ID_BYTES: Final = 12
-_ID_PREFIX: Final = "resp_"
+ID_BYTES: Final = 12
+ID_PREFIX: Final = "resp_"
 
 
 class Place(Struct, frozen=True, array_like=True):
@@ -53,7 +53,7 @@ class ResumePoint(Struct, array_like=True):
         lane_number: index of the request's lane in `LANES`, which keeps cursors short
     """
 
-    digest: Annotated[bytes, Meta(min_length=_ID_BYTES, max_length=_ID_BYTES)]
+    digest: Annotated[bytes, Meta(min_length=ID_BYTES, max_length=ID_BYTES)]
     event_id: str
     bucket: Bucket
     received_unix_ms: Count
@@ -75,7 +75,7 @@ class ResumePoint(Struct, array_like=True):
 
     @property
     def response_id(self) -> str:
-        return _ID_PREFIX + self.digest.hex()
+        return ID_PREFIX + self.digest.hex()
 
     def resumable(self, now_unix_ms: float) -> bool:
         """Return whether the answer may be resumed: until two minutes after its deadline."""
@@ -153,22 +153,6 @@ class CursorKey:
         """Return a name for these parts that only the gateways can compute."""
         named = hashlib.blake2b(repr(parts).encode(), key=self._key, digest_size=16, person=b"replyline-name")
         return f"{kind}-{named.hexdigest()}"
-
-
-def response_digest(session: SessionKey, event_id: str, text: str, generation: int = 0) -> bytes:
-    """Return the digest that a request's id is made of. All gateways compute the same digest; a different text under
-    the same event id, or another generation of the conversation, gives another one."""
-    named = f"{session.tenant}\0{session.session_id}\0{event_id}\0{text}".encode()
-    salt = generation.to_bytes(8)
-    return hashlib.blake2b(named, digest_size=_ID_BYTES, person=b"replyline-id", salt=salt).digest()
-
-
-def response_id(session: SessionKey, event_id: str, text: str, generation: int = 0) -> str:
-    return _ID_PREFIX + response_digest(session, event_id, text, generation).hex()
-
-
-def digest_of(name: str) -> bytes:
-    return bytes.fromhex(name.removeprefix(_ID_PREFIX))
 
 
 def checksum(text: str, so_far: int = 0) -> int:

@@ -1,19 +1,20 @@
 """An accepted request in the gateway's memory, with the answer as far as it is known, and how much of it the client has
 received. Pure."""
 
+import hashlib
 from dataclasses import dataclass, field
 
 from gateway.access.charges import Caller
 from gateway.destination.destination import TO_CHAMPION, Destination, Question
 from gateway.request.answer import Answer, AnswerState
-from gateway.request.cursor import Place, ResumePoint, checksum, digest_of
+from gateway.request.cursor import ID_BYTES, ID_PREFIX, Place, ResumePoint, checksum
 from gateway.request.outbox import Opened, Shown
 from shared.conversation.turn import Turn
 from shared.tracing.context import TraceContext
 from shared.tracing.worker import WorkerHalf
 from shared.wire.deadline import Deadline
 from shared.wire.lanes import LANES
-from shared.wire.messages import Bucket, Consent, ResponseCreate, ResponseCreated
+from shared.wire.messages import Consent, ResponseCreate, ResponseCreated
 from shared.wire.outcome import Response
 from shared.wire.session_key import SessionKey
 
@@ -72,30 +73,28 @@ class RequestTrace:
 Item = Opened | Shown | Response
 
 
+def response_id(session: SessionKey, event_id: str, text: str, generation: int = 0) -> str:
+    """Return a request's id. All gateways compute the same one; a different text under the same event id, or another
+    generation of the conversation, gives another one."""
+    named = f"{session.tenant}\0{session.session_id}\0{event_id}\0{text}".encode()
+    salt = generation.to_bytes(8)
+    return ID_PREFIX + hashlib.blake2b(named, digest_size=ID_BYTES, person=b"replyline-id", salt=salt).hexdigest()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(Question):
     """The part of a request that never changes once it was accepted.
 
     Attributes:
         input: the question; empty if another gateway accepted the request (see `Adoption.question`)
-        clock_ms: how far the time on the wire is ahead of this process's clock
-        generation: generation of the conversation; an erasure increments it
-        generation_known: False if Redis was unavailable; then it is that of the last erasure in the log
         log: where the answer's replies begin in the reply topic; None if unknown
         trace: None if another gateway accepted the request and records no trace
         asked: the client's message; None if another gateway accepted the request
         caller: who is charged for what the answer causes, even after its client has disconnected
     """
 
-    response_id: str
     event_id: str
-    session: SessionKey
     input: str
-    received_unix_ms: float
-    deadline: Deadline
-    clock_ms: int = 0
-    generation: int = 0
-    generation_known: bool = True
     consent: Consent | None = None
     log: Place | None = None
     trace: RequestTrace | None = None
@@ -114,13 +113,10 @@ class Adoption:
 
     Attributes:
         latest_unix_ms: when the answer ends at the latest, even if the log is still being read
-        recall_deadline: the deadline while the replies are read from the log; None afterwards, when the request's own
-            deadline applies
         question: the question, once read from the request's topic or repeated by the client
     """
 
     latest_unix_ms: float
-    recall_deadline: Deadline | None = None
     question: str = ""
 
 
@@ -154,6 +150,8 @@ class Entry:
         seen: number of characters that a resumed client already has; 0 once the text here has reached that point
         seen_crc: checksum of those characters
         kept_chars: how much text it held when its answer ended
+        deadline: the deadline that applies now: the request's, or a later one while the replies of an adopted answer
+            are read from the log
     """
 
     request: Request
@@ -165,9 +163,10 @@ class Entry:
     seen_crc: int = 0
     kept_chars: int = 0
     response_id: str = field(init=False)
+    deadline: Deadline = field(init=False)
 
     def __post_init__(self) -> None:
-        self.response_id = self.request.response_id
+        self.response_id, self.deadline = self.request.response_id, self.request.deadline
 
     @property
     def input(self) -> str:
@@ -179,12 +178,6 @@ class Entry:
         """Return how much text the entry holds, in characters."""
         turns = self.request.asked.turns if self.request.asked is not None else None
         return len(self.input) + sum(len(each.user) + len(each.assistant) for each in turns or ()) + self.answer.chars
-
-    @property
-    def deadline(self) -> Deadline:
-        """Return the deadline that applies now."""
-        recall = self.adoption.recall_deadline if self.adoption is not None else None
-        return recall or self.request.deadline
 
     @property
     def started(self) -> bool:
@@ -217,28 +210,14 @@ class Entry:
             origin="gateway",
         )
 
-    def question(self, bucket: Bucket, *, overtaken: bool = False) -> Question:
-        """Return the properties of the request by which its destination is chosen."""
-        request = self.request
-        return Question(
-            request_id=request.response_id,
-            session=request.session,
-            bucket=bucket,
-            deadline=self.deadline,
-            received_unix_ms=request.received_unix_ms,
-            clock_ms=request.clock_ms,
-            generation=request.generation,
-            generation_known=request.generation_known,
-            overtaken=overtaken,
-        )
-
     def acknowledge(self) -> list[Item]:
         """Record Kafka's acknowledgement. Return the replies that arrived before it, to be shown now."""
         self.publication.published = True
         if self.answer.state is not AnswerState.PUBLISHING:
             return []
+        items = self.replay()
         self.answer.advance(AnswerState.STREAMING if self.answer.chars else AnswerState.WAITING)
-        return self.replay()
+        return items
 
     def show(self, text: str, now_unix_ms: float) -> list[Item]:
         """Append text to the answer and return the items to show its client now."""
@@ -289,7 +268,7 @@ class Entry:
         request, publication = self.request, self.publication
         received = int(request.received_unix_ms)
         return ResumePoint(
-            digest=digest_of(request.response_id),
+            digest=bytes.fromhex(request.response_id.removeprefix(ID_PREFIX)),
             event_id=request.event_id,
             bucket=publication.destination.bucket,
             received_unix_ms=request.asked_unix_ms,

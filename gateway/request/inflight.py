@@ -1,7 +1,6 @@
 """The table of this gateway's requests: those that are open, and those that have ended within the last two minutes, in
 case a client asks again. Pure."""
 
-import heapq
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -139,50 +138,3 @@ def _event_key(entry: Entry) -> tuple[SessionKey, str]:
 
 def _is_before(entry: Entry, session: SessionKey, generation: int) -> bool:
     return entry.request.session == session and entry.request.generation < generation
-
-
-@dataclass(slots=True)
-class DueTimes:
-    """The times at which an open request may miss a deadline: first the one for its first token, then the one for its
-    end."""
-
-    inflight: InflightTable
-    _heap: list[tuple[int, str]] = field(default_factory=list)
-    _held: set[tuple[int, str]] = field(default_factory=set)
-
-    def add(self, entry: Entry) -> int:
-        """Add the deadlines that apply now; return the first. Call it again when a client resumes: a deadline may have
-        been skipped because of text that the client no longer has."""
-        deadline = entry.deadline
-        for unix_ms in (deadline.first_token_unix_ms, deadline.deadline_unix_ms):
-            due = (unix_ms, entry.response_id)
-            if due not in self._held:
-                self._held.add(due)
-                heapq.heappush(self._heap, due)
-        return min(deadline.first_token_unix_ms, deadline.deadline_unix_ms)
-
-    def next_unix_ms(self) -> int | None:
-        """Return the time at which to call `late` next; None if no request is open."""
-        while self._heap and self.inflight.get(self._heap[0][1]) is None:
-            self._pop()
-        return self._heap[0][0] if self._heap else None
-
-    def late(self, now_unix_ms: float) -> Iterator[Entry]:
-        """Yield the requests that missed a deadline.
-
-        End each one before asking for the next: by a fallback if no text was shown, otherwise by a cut. If ending one
-        raises, the others remain due.
-        """
-        late: set[str] = set()
-        while (due := self.next_unix_ms()) is not None and due <= now_unix_ms:
-            entry = self.inflight.get(self._pop())
-            if entry is None or entry.response_id in late:
-                continue
-            if entry.deadline.expired(now_unix_ms, started=entry.started):
-                late.add(entry.response_id)
-                yield entry
-
-    def _pop(self) -> str:
-        due = heapq.heappop(self._heap)
-        self._held.discard(due)
-        return due[1]

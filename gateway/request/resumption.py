@@ -66,7 +66,7 @@ def adopt(
     hard = start + point.deadline_ms
     deadline = Deadline(first_token_unix_ms=start + point.first_token_ms, deadline_unix_ms=hard)
     latest = now + _RECALL_MS if hard <= now else min(now + _RECALL_MS, hard + _OVER_DEADLINE_MS)
-    return Entry(
+    entry = Entry(
         request=Request(
             response_id=point.response_id,
             event_id=point.event_id,
@@ -87,21 +87,19 @@ def adopt(
             place=point.place,
             published=point.place is not None,
         ),
-        adoption=Adoption(
-            latest_unix_ms=(now + _RECALL_MS if hard <= now else hard) + _OVER_DEADLINE_MS,
-            recall_deadline=Deadline(
-                first_token_unix_ms=max(deadline.first_token_unix_ms, latest), deadline_unix_ms=max(hard, latest)
-            ),
-        ),
+        adoption=Adoption(latest_unix_ms=(now + _RECALL_MS if hard <= now else hard) + _OVER_DEADLINE_MS),
         seen=point.chars,
         seen_crc=point.crc,
     )
+    entry.deadline = Deadline(
+        first_token_unix_ms=max(deadline.first_token_unix_ms, latest), deadline_unix_ms=max(hard, latest)
+    )
+    return entry
 
 
 def end_recall(entry: Entry) -> None:
     """Apply the request's own deadline again, after the log of an adopted answer has been read."""
-    if entry.adoption is not None:
-        entry.adoption.recall_deadline = None
+    entry.deadline = entry.request.deadline
 
 
 def learn_question(entry: Entry, question: str) -> None:

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from gateway.access.charges import Caller
 from gateway.destination.admission import AdmissionLimits, check_connection, check_inflight, promise
 from gateway.destination.gate import AdmissionGate
-from gateway.request.cursor import response_id
-from gateway.request.entry import Entry, Request
+from gateway.request.entry import Entry, Request, response_id
 from gateway.request.inflight import InflightTable
 from gateway.request.resumption import learn_question, reattach
 from gateway.serving.answering import Answering
@@ -56,7 +55,6 @@ class Asking:
         )
         deadline = promise(asked, self.limits, now)
         request = Request(
-            response_id=response_id(key, asked.event_id, asked.input, generation.number),
             event_id=asked.event_id,
             session=key,
             input=asked.input,
@@ -66,10 +64,11 @@ class Asking:
             generation=generation.number,
             generation_known=generation.is_sure,
             consent=session.consent,
-            log=self.sending.publisher.log_place(),
-            trace=self.tracer.start(asked.traceparent),
             asked=asked,
             caller=caller,
+            log=self.sending.publisher.log_place(),
+            trace=self.tracer.start(asked.traceparent),
+            response_id=response_id(key, asked.event_id, asked.input, generation.number),
         )
         entry = Entry(request=request, connection_id=session.connection_id)
         self.connections.count_in(connection)

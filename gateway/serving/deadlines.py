@@ -1,17 +1,65 @@
 """Watch the deadlines of all answers with one event-loop timer, set for the earliest."""
 
 import asyncio
-from dataclasses import dataclass
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Final
 
 from gateway.request import endings
 from gateway.request.entry import Entry
-from gateway.request.inflight import DueTimes
+from gateway.request.inflight import InflightTable
 from gateway.serving.answering import Answering
 from shared.process.clock import now_unix_ms
 from shared.telemetry.faults import contained
 
 _AGAIN_S: Final = 0.05
+
+
+@dataclass(slots=True)
+class DueTimes:
+    """The times at which an open request may miss a deadline: first the one for its first token, then the one for its
+    end."""
+
+    inflight: InflightTable
+    _heap: list[tuple[int, str]] = field(default_factory=list)
+    _held: set[tuple[int, str]] = field(default_factory=set)
+
+    def add(self, entry: Entry) -> None:
+        """Add the deadlines that apply now. Call it again when a client resumes: a deadline may have been skipped
+        because of text that the client no longer has."""
+        deadline = entry.deadline
+        for unix_ms in (deadline.first_token_unix_ms, deadline.deadline_unix_ms):
+            due = (unix_ms, entry.response_id)
+            if due not in self._held:
+                self._held.add(due)
+                heapq.heappush(self._heap, due)
+
+    def next_unix_ms(self) -> int | None:
+        """Return the time at which to call `late` next; None if no request is open."""
+        while self._heap and self.inflight.get(self._heap[0][1]) is None:
+            self._pop()
+        return self._heap[0][0] if self._heap else None
+
+    def late(self, now_unix_ms: float) -> Iterator[Entry]:
+        """Yield the requests that missed a deadline.
+
+        End each one before asking for the next: by a fallback if no text was shown, otherwise by a cut. If ending one
+        raises, the others remain due.
+        """
+        late: set[str] = set()
+        while (due := self.next_unix_ms()) is not None and due <= now_unix_ms:
+            entry = self.inflight.get(self._pop())
+            if entry is None or entry.response_id in late:
+                continue
+            if entry.deadline.expired(now_unix_ms, started=entry.started):
+                late.add(entry.response_id)
+                yield entry
+
+    def _pop(self) -> str:
+        due = heapq.heappop(self._heap)
+        self._held.discard(due)
+        return due[1]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -25,7 +73,8 @@ class Deadlines:
 
     def watch(self, entry: Entry) -> None:
         """Watch the deadlines of a new request, or of one whose client has resumed."""
-        self._set(self.due_times.add(entry))
+        self.due_times.add(entry)
+        self._set(entry.deadline.first_token_unix_ms)
 
     def _set_next(self) -> None:
         """Set the timer for the next deadline. Retry after a fault, because all deadlines depend on it."""

@@ -10,7 +10,7 @@ from gateway.access.quotas import Quotas
 from gateway.destination.choose import View, below, by_rule, choose
 from gateway.destination.claim import Claims
 from gateway.destination.count import TokenCount
-from gateway.destination.destination import Fallback, Question
+from gateway.destination.destination import Fallback
 from gateway.destination.gate import AdmissionGate
 from gateway.kafka.request_publisher import RequestPublisher
 from gateway.people.people import People
@@ -88,23 +88,23 @@ class Sending:
             return None
         if entry.answer.done:
             return None
-        question, view = entry.question(bucket), self.admission_gate.view(now_unix_ms())
-        entry.publication.destination = by_rule(question.session, bucket, view)
+        view = self.admission_gate.view(now_unix_ms())
+        entry.publication.destination = by_rule(entry.request.session, bucket, view)
         entry.answer.admit(view.now_unix_ms)
         metrics.accepted.labels(bucket).inc()
         if stand_in is None:
-            return await self._publish(entry, question, view)
+            return await self._publish(entry, view)
         self.answering.answer_with(entry, stand_in)
         return None
 
-    async def _publish(self, entry: Entry, question: Question, view: View) -> Delivery | None:
+    async def _publish(self, entry: Entry, view: View) -> Delivery | None:
         """Choose a question's destination once, and publish the question there. Raises `BrokerUnavailable`,
         `ProtocolError`."""
-        report = self.admission_gate.report
+        question, report = entry.request, self.admission_gate.report
         report.count_asked(entry.publication.destination)
         wanted, view = await self.claims.claim(question, entry.publication.destination, view)
         if entry.answer.done:  # ended during the claim
-            self.claims.release(question.session, question.request_id)
+            self.claims.release(question.session, question.response_id)
             return None
         where = choose(question, wanted, view)
         report.count_decided(wanted, where)
@@ -115,7 +115,7 @@ class Sending:
         entry.publication.destination = where
         if view.state.shadow_share:
             self.shadowing.keep(entry, view)
-        self._last_sent[question.session] = question.request_id
+        self._last_sent[question.session] = question.response_id
         self._last_sent.move_to_end(question.session)
         if len(self._last_sent) > _MOST_CONVERSATIONS:
             self._last_sent.popitem(last=False)
@@ -133,8 +133,8 @@ class Sending:
         if entry.request.asked is None or entry.answer.admitted_unix_ms is None:
             return False
         given_up = entry.publication.destination
-        question = entry.question(given_up.bucket, overtaken=self._is_overtaken(entry))
-        to = below(question, given_up, self.admission_gate.view(now))
+        view, overtaken = self.admission_gate.view(now), self._is_overtaken(entry)
+        to = below(entry.request, given_up, view, overtaken=overtaken)
         report = self.admission_gate.report
         report.log_rung()
         if to is None:

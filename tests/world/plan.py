@@ -65,7 +65,7 @@ SEAMS: Final = {
         *(f"gateway.request.{each}" for each in ("inflight:InflightTable", "cursor:CursorKey", "cursor:Seal")),
         *(f"gateway.request.replies:{each}" for each in ("add_delta", "finish")),
         *(f"gateway.request.endings:{each}" for each in ("fall_back", "cut", "cancel", "fail")),
-        *("gateway.request.inflight:DueTimes", "gateway.serving.asking:reattach"),
+        *("gateway.serving.deadlines:DueTimes", "gateway.serving.asking:reattach"),
         *(f"gateway.serving.resuming:{each}" for each in ("adopt", "resume", "end_recall")),
         *(f"gateway.serving.answering:{each}" for each in ("Answering", "choose_fallback")),
         "gateway.destination.gate:AdmissionGate",

@@ -194,9 +194,8 @@ class LadderSimulator:
 
 def _question(index: int, request: Request) -> Question:
     return Question(
-        request_id=str(index),
+        response_id=str(index),
         session=SessionKey(request.tenant, request.session or str(index)),
-        bucket=request.bucket,
         deadline=deadline_of(request),
         received_unix_ms=request.arrival_ms,
     )

@@ -11,8 +11,9 @@ from gateway.request import endings, replies, resumption
 from gateway.request.answer import Answer
 from gateway.request.cursor import ResumePoint
 from gateway.request.entry import Entry, Item, Publication, Request
-from gateway.request.inflight import DueTimes, InflightTable
+from gateway.request.inflight import InflightTable
 from gateway.request.outbox import Shown
+from gateway.serving.deadlines import DueTimes
 from shared.faq.fallback import Fallback
 from shared.wire.deadline import Deadline
 from shared.wire.messages import Bucket, ReplyDelta, ReplyDone, ResponseCreated

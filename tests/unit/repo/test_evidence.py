@@ -142,9 +142,8 @@ class Fleet:
         name, self.now = f"r{self.asked}", self.now + 100
         deadline = deadline_of(self.now, **asked)
         question = Question(
-            request_id=name,
+            response_id=name,
             session=SessionKey("t", name),
-            bucket="short",
             deadline=deadline,
             received_unix_ms=self.now,
         )

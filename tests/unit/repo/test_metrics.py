@@ -85,7 +85,7 @@ def test_many_tenants_sessions_and_models_make_no_more_series_than_a_few() -> No
     for number in range(300):
         session = SessionKey(f"unboundedtenant{number}", f"unboundedsession{number}")
         entry = make_entry(number, session=session, bucket=BUCKETS[number % 3])
-        choose(entry.question(BUCKETS[number % 3]), entry.publication.destination, keeper.view(1.0))
+        choose(entry.request, entry.publication.destination, keeper.view(1.0))
         keeper.admissions.release(entry.response_id)
         count_answer(entry, _answered(number))
         worker.accept(number)

@@ -44,9 +44,8 @@ class Gateway:
     def ask(self, lane: Lane = CHAMPION, *, session: str = "s", now: float = NOW) -> Destination | Fallback:
         self.num_asked += 1
         question = Question(
-            request_id=f"r{self.num_asked}",
+            response_id=f"r{self.num_asked}",
             session=SessionKey("demo", session),
-            bucket="short",
             deadline=Deadline.after(now, first_token_ms=SOFT_MS, whole_ms=15_000),
             received_unix_ms=now,
         )
@@ -58,7 +57,7 @@ class Gateway:
             partition_of=lambda *_: 0,
         )
         where = choose(question, Destination(lane), view)
-        self.admissions.note_first_reply(question.request_id, now)
+        self.admissions.note_first_reply(question.response_id, now)
         return where
 
     def tried(self, *lanes: Lane) -> None:

@@ -11,7 +11,7 @@ import pytest_asyncio
 from msgspec import msgpack
 
 from gateway.destination import claim
-from gateway.request.cursor import response_id
+from gateway.request.entry import response_id
 from shared.conversation.places import Places
 from shared.errors import StoreUnavailable
 from shared.kafka.producer import partition_of

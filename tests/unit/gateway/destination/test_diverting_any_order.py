@@ -56,9 +56,8 @@ class Fleet:
             partition_of=lambda *_: 0,
         )
         question = Question(
-            request_id=f"r{number}",
+            response_id=f"r{number}",
             session=SessionKey("demo", f"visitor-{visitor}"),
-            bucket="short",
             deadline=Deadline.after(self.now, first_token_ms=3_000, whole_ms=15_000),
             received_unix_ms=self.now,
         )

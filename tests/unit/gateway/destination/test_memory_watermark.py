@@ -90,7 +90,7 @@ def keeper(percent: int) -> AdmissionGate:
 
 @pytest.mark.parametrize(("percent", "reason"), [(91, None), (92, "memory"), (96, "memory")])
 def test_above_the_first_watermark_the_fallback_answers_immediately(percent: int, reason: str | None) -> None:
-    where = choose(make_entry().question("short"), TO_CHAMPION, keeper(percent).view(0))
+    where = choose(make_entry().request, TO_CHAMPION, keeper(percent).view(0))
     assert where == (TO_CHAMPION if reason is None else Fallback("memory", TO_CHAMPION))
 
 

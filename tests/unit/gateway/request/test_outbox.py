@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.request.cursor import CursorKey, ResumePoint, checksum, digest_of
+from gateway.request.cursor import CursorKey, ResumePoint, checksum
 from gateway.request.outbox import Opened, Outbox, Shown
 from shared.wire.messages import Ping, ResponseCreated, ResponseDelta, ResponseDone, ServerMessage
 from shared.wire.outcome import Response
@@ -23,7 +23,9 @@ def outbox() -> Outbox:
 
 def told(text: str = "", *, seq: int = 0, letter: str = "r") -> ResumePoint:
     """This many characters of an answer were sent, in this many deltas."""
-    return builders.told(digest=digest_of(NAMES[letter]), seq=seq, chars=len(text), crc=checksum(text))
+    return builders.told(
+        digest=bytes.fromhex(NAMES[letter].removeprefix("resp_")), seq=seq, chars=len(text), crc=checksum(text)
+    )
 
 
 def opened(letter: str = "r") -> Opened:

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from gateway.request import answer as answers
-from gateway.request.cursor import CursorKey, Place, checksum, digest_of, response_id
-from gateway.request.entry import Entry
+from gateway.request.cursor import CursorKey, Place, checksum
+from gateway.request.entry import Entry, response_id
 from gateway.request.replies import add_delta
 from gateway.session.connection import put_all
 from shared.kafka.producer import partition_of
@@ -57,7 +57,7 @@ def asks(event_id: str) -> ResponseCreate:
 
 def recalled(entry: Entry) -> bool:
     assert entry.adoption is not None
-    return entry.adoption.recall_deadline is None
+    return entry.deadline is entry.request.deadline
 
 
 def name_of(event_id: str) -> str:
@@ -109,7 +109,7 @@ async def adopting(edge: Edge, *, text: str = "", soft_ms: int = 0, asked_ms_ago
     """Return a client with an answer that another gateway began, at this position. Its soft deadline is
     in `soft_ms`."""
     answer = told(
-        digest=digest_of(name_of("e")),
+        digest=bytes.fromhex(name_of("e").removeprefix("resp_")),
         received_unix_ms=int(now_unix_ms()) - asked_ms_ago,
         first_token_ms=asked_ms_ago + soft_ms,
         deadline_ms=MINUTE_MS,

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from prometheus_client import REGISTRY
 
-from gateway.request.cursor import response_id
+from gateway.request.entry import response_id
 from shared.conversation.journal import Journalled
 from shared.errors import BrokerUnavailable
 from shared.process.clock import now_unix_ms
