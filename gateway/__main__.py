@@ -231,6 +231,7 @@ class GatewayProcess:
         promised = self._settings.promise
         metrics.promise.labels("first_token").set(promised.first_token_ms / 1_000)
         metrics.promise.labels("whole").set(promised.deadline_ms / 1_000)
+        metrics.inflight.set_function(lambda: len(self._serving.inflight))
         metrics.rollout.set_function(lambda: self._admission_gate.state.rule is not None)
 
     async def run(self, stop: asyncio.Event) -> None:

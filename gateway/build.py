@@ -35,7 +35,7 @@ from gateway.serving.receiving import Receiving
 from gateway.serving.resuming import Resuming
 from gateway.serving.sending import Sending
 from gateway.serving.shadowing import Shadowing
-from gateway.session.connections import Connections
+from gateway.session.connection import Connections
 from gateway.session.rate_limits import RateLimits
 from gateway.session.recall import Recall
 from gateway.telemetry.answer_metrics import count_answer, count_judged

@@ -116,13 +116,17 @@ class People:
         connection.flush()
 
     async def answer_wish(
-        self, entry: Entry, connection: Connection | None, caller: Caller, turns: Sequence[Said] | None = None
+        self,
+        entry: Entry,
+        connection_of: Callable[[Entry], Connection | None],
+        caller: Caller,
+        turns: Sequence[Said] | None = None,
     ) -> Fallback | None:
         """Answer a question that asks for a person, or accepts the offer of one.
 
         Args:
             entry: the question
-            connection: its client's connection; None if it was lost
+            connection_of: returns its client's connection; None if it was lost
             caller: who is charged for the hand-off
             turns: the conversation as sent with the question; None means that the history is read
 
@@ -132,7 +136,7 @@ class People:
         """
         if not self.settings.enabled:
             return None
-        asked = plain(entry.input)
+        connection, asked = connection_of(entry), plain(entry.input)
         if not wants_person(asked, self.settings.wishes) and not (
             accepts_offer(asked) and await self._was_offered(entry.request, turns)
         ):

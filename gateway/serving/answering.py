@@ -11,8 +11,7 @@ from gateway.request import endings
 from gateway.request.entry import Entry, Item
 from gateway.request.inflight import InflightTable
 from gateway.request.resumption import learn_question
-from gateway.session.connection import put_all, refuse, write
-from gateway.session.connections import Connections
+from gateway.session.connection import Connections, refuse, write
 from gateway.session.recall import Recall
 from shared.conversation.history import History
 from shared.errors import ProtocolError
@@ -94,7 +93,6 @@ class Answering:
             return
         self.connections.count_out(entry)
         self.inflight.refuse(entry)
-        metrics.inflight.set(len(self.inflight))
         connection = self.connections.of(entry)
         if connection is not None:
             refuse(connection, error, entry.request.event_id)
@@ -109,8 +107,7 @@ class Answering:
             self.inflight.retire(entry)
         with contained("answer", request_id=entry.response_id) as writing:
             if (connection := self.connections.of(entry)) is not None:
-                put_all(connection, items)
-                write(connection)
+                write(connection, items)
             if entry.answer.done:
                 self.connections.count_out(entry)
         if writing.error is not None:
@@ -129,7 +126,6 @@ class Answering:
             *(partial(end, entry, response) for end in self.on_end),
             request_id=entry.response_id,
         )
-        metrics.inflight.set(len(self.inflight))
 
     def end(self, entry: Entry, items: Iterable[Item]) -> None:
         """Deliver an end that this gateway decided, and publish it to the log."""

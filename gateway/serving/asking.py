@@ -12,13 +12,11 @@ from gateway.serving.answering import Answering
 from gateway.serving.deadlines import Deadlines
 from gateway.serving.erasing import Generation
 from gateway.serving.sending import Sending
-from gateway.session.connection import Connection, put_all, refuse
-from gateway.session.connections import Connections
+from gateway.session.connection import Connection, Connections, put_all, refuse
 from gateway.session.effects import CancelRequest
 from gateway.telemetry.tracer import Tracer
 from shared.errors import ProtocolError
 from shared.process.clock import correction_ms
-from shared.telemetry import metrics
 from shared.wire.messages import ResponseCreate
 
 
@@ -76,7 +74,6 @@ class Asking:
             self.inflight.accept(entry)
             self.deadlines.watch(entry)
             self.answering.run_for(entry, self.sending.send(entry, caller))
-        metrics.inflight.set(len(self.inflight))
 
     def _attach(self, connection: Connection, known: Entry, asked: ResponseCreate) -> None:
         """Attach a client to the existing answer to its question. Raises `ProtocolError`."""

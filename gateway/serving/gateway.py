@@ -16,8 +16,7 @@ from gateway.request.inflight import InflightTable
 from gateway.serving.asking import Asking
 from gateway.serving.erasing import Erasing
 from gateway.serving.resuming import Resuming
-from gateway.session.connection import Connection, refuse
-from gateway.session.connections import Connections
+from gateway.session.connection import Connection, Connections, refuse
 from gateway.session.effects import (
     Ask,
     CancelRequest,

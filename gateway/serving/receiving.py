@@ -11,8 +11,7 @@ from gateway.request.entry import Entry
 from gateway.request.inflight import InflightTable
 from gateway.serving.answering import Answering
 from gateway.serving.sending import Sending
-from gateway.session.connection import Connection, put_all, write
-from gateway.session.connections import Connections
+from gateway.session.connection import Connection, Connections, put_all, write
 from gateway.telemetry.tracer import Tracer
 from shared.process.clock import now_unix_ms
 from shared.telemetry import metrics

@@ -13,13 +13,11 @@ from gateway.serving.answering import Answering
 from gateway.serving.deadlines import Deadlines
 from gateway.serving.erasing import Erasing
 from gateway.serving.receiving import Receiving
-from gateway.session.connection import Connection, put_all
-from gateway.session.connections import Connections
+from gateway.session.connection import Connection, Connections, put_all
 from gateway.session.effects import OpenSession
 from gateway.session.recall import Recall
 from gateway.telemetry.tracer import Tracer
 from shared.process.clock import wire_unix_ms
-from shared.telemetry import metrics
 from shared.wire.messages import Resume
 
 
@@ -94,7 +92,6 @@ class Resuming:
         self.connections.count_in(connection)
         with self.inflight.refused_on_error(entry):
             self.deadlines.watch(entry)
-        metrics.inflight.set(len(self.inflight))
         return entry
 
     def _cancel_erased(self, connection: Connection, point: ResumePoint, now: float) -> None:

@@ -81,8 +81,7 @@ class Sending:
         try:
             await self.quotas.charge_shared("ask", caller)
             bucket = await self.token_count.bucket_of(asked.input)
-            connection = self.answering.connections.of(entry)
-            stand_in = await self.people.answer_wish(entry, connection, caller, asked.turns)
+            stand_in = await self.people.answer_wish(entry, self.answering.connections.of, caller, asked.turns)
         except ProtocolError as error:
             self.answering.refuse(entry, error)
             return None

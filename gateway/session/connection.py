@@ -1,10 +1,11 @@
-"""The interface by which the gateway writes to a client. The WebSocket, HTTP and gRPC front ends implement it."""
+"""The interface by which the gateway writes to a client, and the set of open connections. The WebSocket, HTTP and gRPC
+front ends implement the interface."""
 
 from collections.abc import Coroutine, Iterable
 from typing import Protocol
 
 from gateway.request.cursor import ResumePoint, Seal
-from gateway.request.entry import Item
+from gateway.request.entry import Entry, Item
 from gateway.session.effects import CloseCode
 from gateway.session.protocol import Session, error_event
 from shared.errors import ProtocolError
@@ -46,9 +47,11 @@ def put_all(connection: Connection, items: Iterable[Item]) -> None:
         send_away(connection)
 
 
-def write(connection: Connection) -> None:
-    """Flush the connection. Never raises: after an internal fault the client is disconnected."""
+def write(connection: Connection, items: Iterable[Item] = ()) -> None:
+    """Queue items for the client and flush. Never raises: after an internal fault the client is disconnected."""
     with contained("connection", connection=connection.session.connection_id) as writing:
+        for item in items:
+            connection.put(item)
         connection.flush()
     if writing.error is not None:
         send_away(connection)
@@ -84,3 +87,56 @@ def refuse(connection: Connection, error: ProtocolError, event_id: str | None = 
     connection.put(error_event(error, event_id))
     if (end := connection.session.refuse(now_unix_ms())) is not None:
         connection.close(end.code, end.reason)
+
+
+class Connections:
+    """The open client connections of this gateway, owned by its event loop. Maintains `num_inflight`, the number of
+    unanswered questions, of each."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, Connection] = {}
+
+    def add(self, connection: Connection) -> None:
+        self._open[connection.session.connection_id] = connection
+        metrics.connections.set(len(self._open))
+
+    def remove(self, connection: Connection) -> bool:
+        """Remove a connection; return whether it was open."""
+        known = self._open.pop(connection.session.connection_id, None) is not None
+        metrics.connections.set(len(self._open))
+        return known
+
+    def of(self, entry: Entry) -> Connection | None:
+        """Return the connection that shows an answer; None if it was lost."""
+        return self._open.get(entry.connection_id) if entry.connection_id is not None else None
+
+    @staticmethod
+    def count_in(connection: Connection) -> None:
+        """Count one more open answer of the connection."""
+        connection.num_inflight += 1
+
+    def attach(self, connection: Connection, entry: Entry) -> None:
+        """Move an open answer to this connection."""
+        if self.is_elsewhere(connection, entry):
+            former = self.of(entry)
+            if former is not None:
+                self.count_out(entry)
+                former.drop_answer(entry.response_id)
+            self.count_in(connection)
+
+    @staticmethod
+    def is_elsewhere(connection: Connection, entry: Entry) -> bool:
+        """Return whether the answer is open and shown on another connection."""
+        return not entry.answer.done and entry.connection_id != connection.session.connection_id
+
+    def count_out(self, entry: Entry) -> None:
+        """Count one open answer less on the connection that shows it."""
+        connection = self.of(entry)
+        if connection is not None:
+            connection.num_inflight -= 1
+
+    def send_away(self, entry: Entry) -> None:
+        """Close the connection that shows an answer, so that its client reconnects and resumes. Never raises."""
+        with contained("connection", request_id=entry.response_id):
+            if (connection := self.of(entry)) is not None:
+                send_away(connection)

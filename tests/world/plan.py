@@ -72,7 +72,7 @@ SEAMS: Final = {
         *("gateway.serving.asking:Asking", "gateway.serving.asking:promise", "gateway.serving.sending:Sending"),
         "gateway.destination.count:check_length",
         *(f"gateway.serving.{each}" for each in ("erasing:Erasing", "gateway:Gateway", "resuming:Resuming")),
-        *(f"gateway.session.{each}" for each in ("connections:Connections", "recall:Recall")),
+        *(f"gateway.session.{each}" for each in ("connection:Connections", "recall:Recall")),
         *("gateway.session.protocol:Session", "gateway.request.outbox:Outbox", "gateway.telemetry.tracer:Tracer"),
         *("gateway.destination.admission:Admission", "gateway.frontends.websocket:WebSocketConnection"),
         *("gateway.forwarding.router:settle", *_BOTH),

@@ -107,7 +107,7 @@ async def replied(door: str, said: str, last: str, *, enabled: bool = True) -> F
     else:
         people.note_answer(make_entry(0, session=WHO.session), answer("r0", "earlier"), None)
         history.remembered += [turn("earlier", "r0"), turn(last)]
-    fallback = await people.answer_wish(make_entry(2, session=WHO.session, input=said), None, WHO, turns)
+    fallback = await people.answer_wish(make_entry(2, session=WHO.session, input=said), lambda _: None, WHO, turns)
     assert len(broker.records) == (fallback is not None)
     return fallback
 
@@ -146,7 +146,7 @@ async def test_no_offer_is_accepted_without_people(door: str) -> None:
 async def test_a_conversation_that_begins_with_yes_requests_no_person() -> None:
     people, broker = desk(FakeHistory())
     for turns in (None, ()):
-        assert await people.answer_wish(make_entry(input="yes"), None, WHO, turns) is None
+        assert await people.answer_wish(make_entry(input="yes"), lambda _: None, WHO, turns) is None
     assert broker.records == []
 
 
@@ -155,14 +155,14 @@ async def test_the_conversations_last_answer_counts_in_any_tab() -> None:
     people, _ = desk(history)
     people.note_answer(make_entry(1, session=WHO.session), answer("r1", OFFERS["unsure en"], source="unsure"), None)
     people.note_answer(make_entry(2, session=WHO.session), answer("r2", "Within 30 days."), None)
-    assert await people.answer_wish(make_entry(3, session=WHO.session, input="yes"), None, WHO) is None
+    assert await people.answer_wish(make_entry(3, session=WHO.session, input="yes"), lambda _: None, WHO) is None
 
 
 async def test_a_forgotten_conversation_offered_nothing() -> None:
     people, _ = desk(FakeHistory())
     people.note_answer(make_entry(1, session=WHO.session), answer("r1", OFFERS["unsure en"], source="unsure"), None)
     people.answers.forget(WHO.session)
-    assert await people.answer_wish(make_entry(3, session=WHO.session, input="yes"), None, WHO) is None
+    assert await people.answer_wish(make_entry(3, session=WHO.session, input="yes"), lambda _: None, WHO) is None
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
