@@ -5,6 +5,7 @@ request in time, the fallback answers it, and it never reaches Kafka.
 """
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
@@ -122,13 +123,12 @@ class AdmissionDecision:
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """A request without a reply from a worker yet."""
+    """A request without a reply from a worker yet. `probes` are the breakers of its lane and of its partition's owner,
+    each with the half-open episode that the request probes."""
 
     received_unix_ms: float
     threshold_ms: float
-    owner: KnownWorker | None
-    probe: int | None
-    owners_probe: int | None
+    probes: list[tuple[Breaker, int | None]]
     short: bool
 
     @property
@@ -184,6 +184,8 @@ class Admission:
         self._give_up_waiting(now_unix_ms)
         self.withdraw(request_id)  # the request was erased and is asked again
         self._shares.record_question(tenant, now_unix_ms)
+        too_much = self._shares.has_too_much(tenant, self.fleet.slots)
+        owed = not may_divert and self._shares.is_owed(tenant)
         owner = self.fleet.owner(bucket, partition)
         reader = self.fleet.reader(bucket, partition, now_unix_ms)
         wait_ms = None if reader is None else reader.eta_ms(bucket, now_unix_ms, cold=cold)
@@ -191,18 +193,21 @@ class Admission:
         ratio = 1.0 if may_divert else self._policy.infeasible_ratio
         late = reader if wait_ms is not None and _is_late(wait_ms, deadline, now_unix_ms, ratio) else None
         spared = deadline.promised is not None or (may_divert and late is not None and late.is_busy)
-        fallback = self._why_not(tenant, bucket, owner, late, now_unix_ms, spared=spared, owed=not may_divert)
+        breakers = self._breakers(owner)
+        fallback = self._why_not(bucket, breakers, late, now_unix_ms, too_much=too_much, spared=spared, owed=owed)
         if fallback is None:
+            probes = [(each, each.record_send() if self._policy.enabled else None) for each in breakers]
             self._shares.record_accepted(request_id, tenant)
-            self._note_sent(request_id, owner, deadline, received_unix_ms)
             if reader is not None:
                 reader.record_send(bucket, now_unix_ms)
+            self._note_sent(request_id, probes, deadline, received_unix_ms)
         return AdmissionDecision(fallback, eta_ms)
 
     def has_place(self, bucket: Bucket, deadline: Deadline, *, partition: int | None, now_unix_ms: float) -> bool:
         """Return whether the workers could answer a request in time, according to their reports. Registers nothing."""
         reader = self.fleet.reader(bucket, partition, now_unix_ms)
-        if reader is None or not self._lets_through(self.fleet.owner(bucket, partition), now_unix_ms):
+        breakers = self._breakers(self.fleet.owner(bucket, partition))
+        if reader is None or not all(each.allows(now_unix_ms) for each in breakers):
             return False
         wait_ms = reader.eta_ms(bucket, now_unix_ms)
         return wait_ms is None or not _is_late(wait_ms, deadline, now_unix_ms, self._policy.infeasible_ratio)
@@ -224,61 +229,53 @@ class Admission:
         """Remove a request that its client cancelled, that Kafka rejected, or whose id is used again. It counts neither
         for nor against the workers."""
         sent = self._silent.pop(request_id, None)
-        if sent is not None:
-            self.breaker.withdraw(sent.probe)
-            if sent.owner is not None:
-                sent.owner.breaker.withdraw(sent.owners_probe)
+        for breaker, probe in sent.probes if sent is not None else ():
+            breaker.withdraw(probe)
 
-    def _lets_through(self, owner: KnownWorker | None, now_unix_ms: float) -> bool:
-        return self.breaker.allows(now_unix_ms) and (owner is None or owner.breaker.allows(now_unix_ms))
+    def _breakers(self, owner: KnownWorker | None) -> list[Breaker]:
+        """Return the breakers that a request passes: the lane's, and that of the worker that owns its partition."""
+        return [self.breaker] if owner is None else [self.breaker, owner.breaker]
 
     def _why_not(
         self,
-        tenant: str,
         bucket: Bucket,
-        owner: KnownWorker | None,
+        breakers: Sequence[Breaker],
         late: KnownWorker | None,
         now_unix_ms: float,
         *,
+        too_much: bool,
         spared: bool,
         owed: bool,
     ) -> FallbackReason | None:
         """Return why the fallback answers; None if it does not.
 
         Args:
-            tenant: the request's tenant
-            bucket: its bucket
-            owner: the worker that owns its partition
+            bucket: the request's bucket
+            breakers: those that it passes
             late: the worker that would get the request and reports that it would be too late
             now_unix_ms: the current time
+            too_much: its tenant has more than its share of the workers
             spared: the request is not used to test the prediction. One of a client that asked for less time than the
                 promise cannot disprove a report.
-            owed: a tenant that the workers owe time is sent there late
+            owed: the workers owe its tenant time, so it is sent there late
         """
         if not self._policy.enabled:
             return None
-        if not self._lets_through(owner, now_unix_ms):
+        if not all(each.allows(now_unix_ms) for each in breakers):
             return "breaker"
-        if self._shares.has_too_much(tenant, self.fleet.slots):
+        if too_much:
             return "share"
         interval_ms = self._policy.probe_interval_ms
         in_vain = late is not None and (spared or not late.may_try(bucket, now_unix_ms, interval_ms=interval_ms))
         # The workers would first give up waiting requests of the tenant that has the most, so this one is sent.
-        return "infeasible" if in_vain and not (owed and self._shares.is_owed(tenant)) else None
+        return "infeasible" if in_vain and not owed else None
 
     def _note_sent(
-        self, request_id: str, owner: KnownWorker | None, deadline: Deadline, received_unix_ms: float
+        self, request_id: str, probes: list[tuple[Breaker, int | None]], deadline: Deadline, received_unix_ms: float
     ) -> None:
-        enabled, judged = self._policy.enabled, deadline.promised or deadline
-        soft_ms = judged.first_token_unix_ms - received_unix_ms
-        sent = _Sent(
-            received_unix_ms,
-            max(_LEAST_BREAKER_MS, 2 * soft_ms),
-            owner,
-            self.breaker.record_send() if enabled else None,
-            owner.breaker.record_send() if enabled and owner is not None else None,
-            short=deadline.promised is not None,
-        )
+        soft_ms = (deadline.promised or deadline).first_token_unix_ms - received_unix_ms
+        threshold_ms = max(_LEAST_BREAKER_MS, 2 * soft_ms)
+        sent = _Sent(received_unix_ms, threshold_ms, probes, short=deadline.promised is not None)
         self._silent[request_id] = sent
         heapq.heappush(self._overdue, (sent.received_unix_ms + sent.threshold_ms, request_id))
 
@@ -296,10 +293,8 @@ class Admission:
                 self._measured(sent, now_unix_ms - sent.received_unix_ms, now_unix_ms)
 
     def _measured(self, sent: _Sent, took_ms: float, now_unix_ms: float) -> None:
-        measured = {"took_ms": took_ms, "threshold_ms": sent.threshold_ms, "now_unix_ms": now_unix_ms}
-        self.breaker.measured(probe=sent.probe, **measured)
-        if sent.owner is not None:
-            sent.owner.breaker.measured(probe=sent.owners_probe, **measured)
+        for breaker, probe in sent.probes:
+            breaker.measured(took_ms=took_ms, threshold_ms=sent.threshold_ms, probe=probe, now_unix_ms=now_unix_ms)
 
 
 def _is_late(wait_ms: float, deadline: Deadline, now_unix_ms: float, ratio: float) -> bool:

@@ -152,8 +152,8 @@ def _instead(question: Question, given_up: Destination, view: View) -> Destinati
 def _ask(
     question: Question, lane: Lane, wanted: Destination, view: View, *, may_divert: bool = False
 ) -> Destination | Fallback:
-    """Return a lane's destination if its workers get the question, otherwise the reason why not. A diverted
-    conversation is cold in every lane but its own."""
+    """Return a lane's destination if its workers get the question, otherwise the reason why not. A conversation is cold
+    in a lower lane that did not give its last answer, and when it is diverted in every lane but its own."""
     partition = view.partition_of(question.session, wanted.bucket, lane, wanted.claimed.partition)
     decision = view.admissions.of(lane).decide(
         question.response_id,
@@ -163,7 +163,7 @@ def _ask(
         partition=partition,
         received_unix_ms=question.received_unix_ms,
         now_unix_ms=view.now_unix_ms,
-        cold=wanted.diverted_from is not None or view.ladder.is_cold(question.session, lane),
+        cold=wanted.diverted_from is not None or (lane != CHAMPION and view.ladder.seats.get(question.session) != lane),
         may_divert=may_divert,
     )
     if decision.fallback is not None:

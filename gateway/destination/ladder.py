@@ -59,7 +59,9 @@ class _Window:
 class Ladder:
     """The ladder of one gateway. For each request call `offers`, then `record_outcome`.
 
-    `hold` is the rung that an operator fixed: requests are answered there, or by the FAQ.
+    Attributes:
+        hold: the rung that an operator fixed: requests are answered there, or by the FAQ
+        seats: the lane that gave a conversation's last answer, unless that is the champion's
     """
 
     policy: LadderPolicy = field(default_factory=LadderPolicy)
@@ -68,7 +70,7 @@ class Ladder:
     _own: _Window = field(default_factory=_Window)
     _above: _Window = field(default_factory=_Window)
     _noted_unix_ms: float = 0.0
-    _seats: OrderedDict[SessionKey, Step] = field(default_factory=OrderedDict)
+    seats: OrderedDict[SessionKey, Step] = field(default_factory=OrderedDict)
 
     @property
     def rung(self) -> Rung:
@@ -99,10 +101,6 @@ class Ladder:
         if self.hold is not None or lane not in STEPS:
             return []
         return [step for step in STEPS[STEPS.index(lane) + 1 :] if step in live]
-
-    def is_cold(self, session: SessionKey, lane: Lane) -> bool:
-        """Return whether a lower lane holds no KV of a conversation, because another lane gave its last answer."""
-        return lane != CHAMPION and self._seats.get(session) != lane
 
     def record_outcome(
         self,
@@ -161,9 +159,9 @@ class Ladder:
     def seat(self, session: SessionKey, taken: Step | None) -> None:
         """Record which lane gave a conversation's last answer."""
         if taken == CHAMPION:
-            self._seats.pop(session, None)
+            self.seats.pop(session, None)
         elif taken is not None:
-            self._seats[session] = taken
-            self._seats.move_to_end(session)
-            if len(self._seats) > _MOST_SEATS:
-                self._seats.popitem(last=False)
+            self.seats[session] = taken
+            self.seats.move_to_end(session)
+            if len(self.seats) > _MOST_SEATS:
+                self.seats.popitem(last=False)

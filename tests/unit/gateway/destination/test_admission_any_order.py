@@ -74,12 +74,10 @@ class AnyTraffic(RuleBasedStateMachine):
         assert self.admission.inflight == len(self.inflight)
         assert set(self.admission._silent) <= self.silent
         breaker, silent = self.admission.breaker, self.admission._silent.values()
-        if breaker.state is BreakerState.HALF_OPEN:
-            assert breaker._probes_out == sum(breaker._counts(sent.probe) for sent in silent)
-        for owner in {sent.owner for sent in silent if sent.owner is not None}:
-            if owner.breaker.state is BreakerState.HALF_OPEN:
-                theirs = [sent.owners_probe for sent in silent if sent.owner is owner]
-                assert owner.breaker._probes_out == sum(map(owner.breaker._counts, theirs))
+        probes = [probe for sent in silent for probe in sent.probes]
+        for each in {breaker, *(owner for owner, _ in probes)}:
+            if each.state is BreakerState.HALF_OPEN:
+                assert each._probes_out == sum(each._counts(probe) for owner, probe in probes if owner is each)
 
     def teardown(self) -> None:
         """No refusal is permanent: once all is answered and the workers are fast, a minute resets everything."""

@@ -114,14 +114,13 @@ def test_it_falls_one_rung_at_a_time_and_never_to_a_rung_without_workers() -> No
     assert gateway.ladder.level == "cpu"
 
 
-def test_a_conversation_is_cold_on_a_lower_rung_until_answered_there() -> None:
+def test_the_lower_rung_that_gave_a_conversations_last_answer_is_known() -> None:
     gateway = Gateway()
-    assert not gateway.ladder.is_cold(SESSION, CHAMPION)
-    assert gateway.ladder.is_cold(SESSION, "light")
+    assert SESSION not in gateway.ladder.seats
     gateway.ask({"champion", "light"}, {"light"})
-    assert (gateway.ladder.is_cold(SESSION, "light"), gateway.ladder.is_cold(SESSION, "cpu")) == (False, True)
+    assert gateway.ladder.seats[SESSION] == "light"
     gateway.ask({"champion", "light"}, {"champion"})
-    assert gateway.ladder.is_cold(SESSION, "light")
+    assert SESSION not in gateway.ladder.seats
 
 
 def test_without_any_live_worker_the_champions_topic_gets_the_request() -> None:
