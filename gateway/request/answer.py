@@ -57,9 +57,11 @@ class Aside:
 
 @dataclass(slots=True, kw_only=True)
 class Answer:
-    """The answer to one request. Only `advance` changes `state`.
+    """The answer to one request. Only `advance` changes `state`, `created` and `done`.
 
     Attributes:
+        created: `response.created` was sent to the client
+        done: the answer has ended
         attempt: the worker's attempt that wrote the newest text; -1 before the first delta
         last_delta_unix_ms: when the last delta that agrees with the text arrived
         agreed: for each attempt, how many characters of its text equal the text here
@@ -73,6 +75,8 @@ class Answer:
     """
 
     state: AnswerState = AnswerState.COUNTING
+    created: bool = False
+    done: bool = False
     parts: list[str] = field(default_factory=list)
     chars: int = 0
     attempt: int = -1
@@ -94,6 +98,7 @@ class Answer:
         if state not in _NEXT[self.state]:
             raise AssertionError(f"{self.state.name} → {state.name}")
         self.state = state
+        self.created, self.done = state >= AnswerState.WAITING, state is AnswerState.DONE
 
     def admit(self, now_unix_ms: float) -> None:
         """Admit a request whose tokens were counted; its publication begins."""
@@ -109,15 +114,6 @@ class Answer:
     @property
     def text(self) -> str:
         return "".join(self.parts)
-
-    @property
-    def done(self) -> bool:
-        return self.state is AnswerState.DONE
-
-    @property
-    def created(self) -> bool:
-        """Return whether `response.created` was sent to the client."""
-        return self.state >= AnswerState.WAITING
 
     @property
     def has_delta(self) -> bool:

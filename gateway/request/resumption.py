@@ -5,7 +5,7 @@ from typing import Final
 
 from gateway.access.charges import Caller
 from gateway.destination.destination import Destination
-from gateway.request.answer import Answer, AnswerState
+from gateway.request.answer import AnswerState
 from gateway.request.cursor import ResumePoint
 from gateway.request.entry import Adoption, Entry, Item, Publication, Request, RequestTrace
 from shared.wire.deadline import Deadline
@@ -81,7 +81,6 @@ def adopt(
             caller=caller,
         ),
         connection_id=connection_id,
-        answer=Answer(state=AnswerState.WAITING),
         publication=Publication(
             destination=Destination(point.lane, bucket=point.bucket),
             place=point.place,
@@ -91,6 +90,7 @@ def adopt(
         seen=point.chars,
         seen_crc=point.crc,
     )
+    entry.answer.advance(AnswerState.WAITING)
     entry.deadline = Deadline(
         first_token_unix_ms=max(deadline.first_token_unix_ms, latest), deadline_unix_ms=max(hard, latest)
     )

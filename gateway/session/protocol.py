@@ -106,12 +106,13 @@ class Session:
         fresh_session_id: the session's id if the client names none, or a function that returns one, called once the
             token is valid
         tenant: every client's tenant if there is no `gate`
-        gate: verifies tokens. Then tenant and subject are the token's, and `conversation_id`, the session's name behind
-            the gateway, is unique to that subject. Without a gate, `session_id` alone identifies a conversation.
+        gate: verifies tokens. Then tenant and subject are the token's, and the `key`'s session id, the session's name
+            behind the gateway, is unique to that subject. Without a gate, `session_id` alone identifies a conversation.
         address: the client's address, to which usage is charged
         subject: the client's subject if no token names one
 
     Attributes:
+        key: the key of the conversation behind the gateway
         num_replies_due: tasks that may still write to the client, besides its answers
     """
 
@@ -128,14 +129,13 @@ class Session:
         "_unanswered_pings",
         "connection_id",
         "consent",
-        "conversation_id",
         "identity",
+        "key",
         "num_replies_due",
         "opened_unix_ms",
         "rate",
         "session_id",
         "state",
-        "tenant",
     )
 
     def __init__(
@@ -152,8 +152,8 @@ class Session:
     ) -> None:
         self.connection_id = connection_id
         self._fresh_session_id = fresh_session_id
-        self.session_id = self.conversation_id = "" if callable(fresh_session_id) else fresh_session_id
-        self.tenant = tenant
+        self.session_id = "" if callable(fresh_session_id) else fresh_session_id
+        self.key = SessionKey(tenant, self.session_id)
         self.identity: Identity | None = None
         self.consent: Consent | None = None
         self.num_replies_due = 0
@@ -169,11 +169,6 @@ class Session:
         self.rate = MessageRate(limits.messages_per_minute, now_unix_ms)
         self._pongs = MessageRate(_PONGS_PER_MINUTE, now_unix_ms)
         self._refusals = MessageRate(limits.messages_per_minute * _REFUSALS_PER_MESSAGE, now_unix_ms)
-
-    @property
-    def key(self) -> SessionKey:
-        """The key of the conversation behind the gateway."""
-        return SessionKey(self.tenant, self.conversation_id)
 
     def receive(self, message: ClientMessage, now_unix_ms: float) -> list[Effect]:
         """Return the effects of a decoded message. Raises `ProtocolError` if the message is refused; the session
@@ -266,7 +261,7 @@ class Session:
         """Return the payer of the session's requests. For an edge this is the conversation, because an edge's
         subject and address serve many customers."""
         if self.identity is not None and self.identity.edge:
-            return Caller(self.key, self.conversation_id)
+            return Caller(self.key, self.key.session_id)
         subject = self._subject if self.identity is None else self.identity.subject
         return Caller(self.key, subject, self._address)
 
@@ -296,12 +291,12 @@ class Session:
                 raise ProtocolError(
                     "invalid_field", f"no session can be named {OWNED_PREFIX}…; choose another", param="session_id"
                 )
-            self.session_id = self.conversation_id = asked or self.session_id
+            self.session_id = asked or self.session_id
+            self.key = SessionKey(self.key.tenant, self.session_id)
             return
         self.session_id = asked or self.session_id
-        self.tenant = self.identity.tenant
         own = self.session_id if self.identity.edge else owned_session_id(self.identity.subject, self.session_id)
-        self.conversation_id = own
+        self.key = SessionKey(self.identity.tenant, own)
 
     def _refresh(self, token: str, now_unix_ms: float) -> list[Effect]:
         """Replace the session's token by a newer one of the same subject. The newer claims apply, and the expiry is

@@ -5,7 +5,7 @@ script may use them. Keys that a tenant's sessions share have the tenant's tag.
 """
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from shared.wire.fields import MAX_ID_CHARS
@@ -18,15 +18,15 @@ SessionPart = Literal["turns", "erased", "withdrawn", "kv", "handoff", "running"
 
 @dataclass(frozen=True, slots=True)
 class SessionKey:
-    """One tenant's session. A tenant's name contains no slash, so no two sessions have the same keys."""
+    """One tenant's session. A tenant's name contains no slash, so no two sessions have the same keys. `record_key`, the
+    key of the session's records, keeps them in order and at one worker while the group is stable."""
 
     tenant: str
     session_id: str
+    record_key: bytes = field(init=False, repr=False, compare=False)
 
-    @property
-    def record_key(self) -> bytes:
-        """The key of the session's records, which keeps them in order and at one worker while the group is stable."""
-        return f"{self.tenant}/{self.session_id}".encode()
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "record_key", f"{self.tenant}/{self.session_id}".encode())
 
     @property
     def digest(self) -> str:

@@ -6,7 +6,7 @@ misses the promise. A slow reader is known to no learner: all of them see times 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pytest
@@ -196,7 +196,7 @@ class Evidence:
     def end(self, took_ms: float, *, cancelled: bool = False, stood_in: bool = False, **asked: Any) -> None:
         entry = builders.make_entry(destination=Destination("canary", "new", 1), stood_in=stood_in)
         deadline = deadline_of(entry.request.received_unix_ms, **asked)
-        entry.request = replace(entry.request, deadline=deadline)
+        entry.deadline = deadline
         response: Response = builders.answer(
             entry.response_id, "Hello", timings=Timings(ttft_ms=took_ms, total_ms=took_ms + 10)
         )

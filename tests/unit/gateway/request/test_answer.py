@@ -35,5 +35,5 @@ def test_an_illegal_step_raises_and_changes_nothing(before: AnswerState, after: 
 def test_a_delta_behind_the_end_adds_nothing() -> None:
     """The end has the whole text. After an internal fault its client may not have received it yet."""
     delta = ReplyDelta(request_id="r1", session_id="s1", attempt=1, seq=0, offset=0, delta="late")
-    assert Answer(state=AnswerState.STREAMING).place(delta, 0.0) == "late"
-    assert not Answer(state=AnswerState.DONE).place(delta, 0.0)
+    assert Answer(state=AnswerState.STREAMING, created=True).place(delta, 0.0) == "late"
+    assert not Answer(state=AnswerState.DONE, done=True).place(delta, 0.0)

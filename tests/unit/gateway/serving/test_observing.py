@@ -1,6 +1,5 @@
 """Each answer of a rollout is evidence: once, without text, and a success only of the version that gave it."""
 
-import dataclasses
 from typing import Any, get_args
 
 import pytest
@@ -154,7 +153,7 @@ def test_a_question_with_a_sooner_deadline_is_not_observed_where_it_was_diverted
     to = Destination("champion", "old", 3, diverted_from=Destination("canary", "new", 3), given_up=given_up)
     entry, promised = make_entry(destination=to), Deadline(first_token_unix_ms=2_000, deadline_unix_ms=10_000)
     sooner = Deadline(first_token_unix_ms=200, deadline_unix_ms=1_000, promised=promised)
-    entry.request = dataclasses.replace(entry.request, deadline=sooner)
+    entry.deadline = sooner
     assert observation_of(entry, answer(entry.response_id, "Hello", timings=IN_TIME, revision="old"), 7) is None
 
 

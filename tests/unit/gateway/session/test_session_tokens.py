@@ -31,7 +31,7 @@ def test_a_token_opens_the_session_and_names_its_owner() -> None:
         OpenSession(None, returns=True)
     ]
     assert session.created(recovered=False, replayed=0).expires_at == (NOW_UNIX_S + 60) * 1_000
-    assert (session.tenant, session.session_id) == ("shop", "mine")
+    assert (session.key.tenant, session.session_id) == ("shop", "mine")
 
 
 @pytest.mark.parametrize(
@@ -68,8 +68,8 @@ def test_the_same_session_id_is_a_different_session_for_each_subject() -> None:
     """In every form in which the gateway and the workers know a conversation."""
     sessions = [guarded(**who) for who in ({}, {"sub": "bob"}, {"tenant": "shop"}, {"tenant": "shop", "sub": "bob"})]
     assert {session.session_id for session in sessions} == {"mine"}
-    assert len({(session.tenant, session.conversation_id) for session in sessions}) == 4
-    assert guarded().conversation_id == sessions[0].conversation_id
+    assert len({session.key for session in sessions}) == 4
+    assert guarded().key.session_id == sessions[0].key.session_id
 
 
 @given(st.text(min_size=1), st.text(min_size=1), NAMES, NAMES)
@@ -83,10 +83,10 @@ def test_no_two_subjects_share_a_conversation(one: str, other: str, session: str
 
 def test_a_client_without_a_token_can_name_no_owned_conversation() -> None:
     session = new()
-    owned = guarded().conversation_id
+    owned = guarded().key.session_id
     assert refused(lambda: receive(session, SessionStart(session_id=owned), 0)).param == "session_id"
     receive(session, SessionStart(session_id="mine"), 0)
-    assert session.conversation_id == "mine"
+    assert session.key.session_id == "mine"
 
 
 def test_an_empty_token_refreshes_no_session_of_a_gateway_without_token_checks() -> None:
@@ -141,9 +141,9 @@ def test_a_newer_token_of_the_same_subject_extends_the_session_and_an_older_one_
 )
 def test_a_token_that_does_not_match_is_refused_and_the_session_is_unchanged(text: str) -> None:
     session = guarded()
-    before = (session.identity, session.tenant, session.conversation_id)
+    before = (session.identity, session.key)
     assert refused(lambda: receive(session, SessionRefresh(token=text), NOW_UNIX_MS)).kind == "authentication_error"
-    assert (session.identity, session.tenant, session.conversation_id) == before
+    assert (session.identity, session.key) == before
     assert receive(session, ASK, NOW_UNIX_MS) == [Ask(ASK, session.caller)]
     assert isinstance(session.tick((NOW_UNIX_S + 60) * 1_000)[-1], Close)
 
