@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
+from fnmatch import fnmatchcase
 
 from gateway.access.charges import Caller
 from gateway.access.identity import Identity, TokenGate
@@ -293,10 +294,13 @@ class Session:
                 )
             self.session_id = asked or self.session_id
             self.key = SessionKey(self.key.tenant, self.session_id)
-            return
-        self.session_id = asked or self.session_id
-        own = self.session_id if self.identity.edge else owned_session_id(self.identity.subject, self.session_id)
-        self.key = SessionKey(self.identity.tenant, own)
+        else:
+            self.session_id = asked or self.session_id
+            own = self.session_id if self.identity.edge else owned_session_id(self.identity.subject, self.session_id)
+            self.key = SessionKey(self.identity.tenant, own)
+        if not any(fnmatchcase(self.key.tenant, each) for each in self._limits.tenants):
+            why = f"tenant {self.key.tenant!r} is not on the allow-list; add it to REPLYLINE_KAFKA__TENANTS"
+            raise ProtocolError("tenant_not_allowed", why)
 
     def _refresh(self, token: str, now_unix_ms: float) -> list[Effect]:
         """Replace the session's token by a newer one of the same subject. The newer claims apply, and the expiry is

@@ -9,13 +9,14 @@ from shared.wire.messages import Limits
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """Limits of one session. `heartbeat_ms` 0 disables pings."""
+    """Limits of one session. `heartbeat_ms` 0 disables pings. `tenants` are patterns of the tenants allowed."""
 
     hello_timeout_ms: float
     heartbeat_ms: float
     messages_per_minute: int
     announced: Limits
     handoff: bool = False
+    tenants: tuple[str, ...] = ("*",)
 
 
 def session_limits(settings: Settings) -> SessionLimits:
@@ -26,6 +27,7 @@ def session_limits(settings: Settings) -> SessionLimits:
         heartbeat_ms=gateway.heartbeat_s * 1_000,
         messages_per_minute=gateway.messages_per_minute,
         handoff=settings.handoff.enabled,
+        tenants=settings.kafka.tenants,
         announced=Limits(
             max_message_bytes=gateway.max_message_bytes,
             max_input_tokens=settings.limits.max_input_tokens,

@@ -40,13 +40,21 @@ ALL = (
 )
 
 
-def new(per_minute: int = 100, now: float = 0.0, gate: TokenGate | None = None, *, handoff: bool = False) -> Session:
+def new(
+    per_minute: int = 100,
+    now: float = 0.0,
+    gate: TokenGate | None = None,
+    *,
+    handoff: bool = False,
+    tenants: tuple[str, ...] = ("*",),
+) -> Session:
     limits = SessionLimits(
         hello_timeout_ms=5_000,
         heartbeat_ms=25_000,
         messages_per_minute=per_minute,
         announced=ANNOUNCED,
         handoff=handoff,
+        tenants=tenants,
     )
     return Session(
         connection_id="conn_1",

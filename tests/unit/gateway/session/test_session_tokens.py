@@ -53,6 +53,19 @@ def test_without_a_good_token_the_session_is_refused_and_closed(text: str | None
     assert receive(session, SessionStart(token=token()), NOW_UNIX_MS) == []
 
 
+@pytest.mark.parametrize("guards", [False, True], ids=["without tokens", "with tokens"])
+def test_a_tenant_that_is_not_listed_opens_no_session(guards: bool) -> None:
+    """Neither would the workers answer its questions."""
+    start = SessionStart(token=token(tenant="demo") if guards else None, session_id="mine")
+    for tenants, error in ((("d*", "x"), None), (("shop.*",), "tenant_not_allowed")):
+        session = new(now=NOW_UNIX_MS, gate=gate() if guards else None, tenants=tenants)
+        if error is None:
+            assert receive(session, start, NOW_UNIX_MS) == [OpenSession(None, returns=True)]
+        else:
+            assert refused(lambda: receive(session, start, NOW_UNIX_MS)).code == error  # noqa: B023 - called here
+            assert session.state is SessionState.NEW
+
+
 @pytest.mark.parametrize("claims", [{}, {"instructions": False}, {"instructions": True}])
 def test_instructions_are_a_right_of_the_token(claims: dict[str, bool]) -> None:
     session = guarded(**claims)
