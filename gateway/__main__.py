@@ -134,7 +134,6 @@ class GatewayProcess:
         publisher = RequestPublisher(
             producer=kafka.producer,
             topics=settings.kafka.topics,
-            defaults=settings.request_defaults,
             reply_partition=partition,
             source=self._source,
             away=lambda: kafka.watch.away,

@@ -14,10 +14,11 @@ from gateway.forwarding.forwarding import Copy
 from shared.kafka import Outgoing, Record
 from shared.process.clock import wire_unix_ms
 from shared.telemetry import metrics
+from shared.wire.cloud_events import request_headers
 from shared.wire.codec import msgpack_encode
 from shared.wire.lanes import CHAMPION
 from shared.wire.messages import ChatRequest
-from shared.wire.requests import Defaults, Order, request_headers, settle
+from shared.wire.requests import Defaults, Order, settle
 from shared.wire.topics import TopicNames
 
 
@@ -36,8 +37,9 @@ class Router:
         bucket = await self.token_count.bucket_of(order.request.input)
         # Not for the canary: no gateway sees the answer, so it would be no evidence.
         to = destination_in(CHAMPION, bucket, self.admission_gate.state)
-        headers = {**record.headers, **request_headers(order, source=self.source)}
-        value = msgpack_encode(_complete(order, to))
+        complete = _complete(order, to)
+        headers = {**record.headers, **request_headers(complete, source=self.source)}
+        value = msgpack_encode(complete)
         topic = self.topics.requests(to.bucket, to.lane)
         partition = await self.claims.follow(order, topic)
         copy = Outgoing(topic, value, key=order.session.record_key, partition=partition, headers=headers)
@@ -49,7 +51,7 @@ class Router:
         self.admission_gate.report.count_sent(to)
 
 
-def _complete(order: Order, to: Destination) -> msgspec.Struct:
+def _complete(order: Order, to: Destination) -> ChatRequest:
     """Return the request with its version and its deadline, which starts when it was read from the inbox."""
     return msgspec.structs.replace(
         order.request,

@@ -13,10 +13,10 @@ from shared.process.clock import monotonic_s, now_unix_ms
 from shared.records.log_readers import erasure_records, forgotten_record
 from shared.telemetry import metrics
 from shared.telemetry.logs import get_logger
+from shared.wire.cloud_events import request_headers
 from shared.wire.codec import msgpack_encode
 from shared.wire.fields import MAX_CONCURRENT
 from shared.wire.messages import Adopt, Cancel, ChatRequest, Notice, ReplyDone
-from shared.wire.requests import Defaults, request_headers, settle
 from shared.wire.session_key import SessionKey
 from shared.wire.topic_layout import cancel_partition
 from shared.wire.topics import TopicNames
@@ -35,7 +35,6 @@ class RequestPublisher:
 
     producer: Producer
     topics: TopicNames
-    defaults: Defaults
     reply_partition: int
     source: str
     away: Callable[[], bool]
@@ -59,8 +58,7 @@ class RequestPublisher:
         self._check_there()
         topic, request = self.topic_of(entry), self.request(entry)
         key, partition = entry.request.session.record_key, entry.publication.destination.partition
-        order = settle(request, self.defaults, request.created_unix_ms or now_unix_ms)
-        headers = request_headers(order, source=self.source)
+        headers = request_headers(request, source=self.source)
         return await self.producer.enqueue(
             Outgoing(topic, msgpack_encode(request), key=key, partition=partition, headers=headers)
         )

@@ -20,11 +20,12 @@ from shared.process.tasks import Tasks
 from shared.telemetry import metrics
 from shared.telemetry.faults import task_failed
 from shared.versions.state import Rule
+from shared.wire.cloud_events import request_headers
 from shared.wire.codec import msgpack_encode
 from shared.wire.lanes import CHAMPION, SHADOW
 from shared.wire.messages import ChatRequest
 from shared.wire.outcome import BY_MODEL, Response
-from shared.wire.requests import request_headers, settle
+from shared.wire.requests import seed_of
 from shared.wire.shadow import LiveAnswer
 
 _DEADLINE_MS: Final = 10_000
@@ -78,11 +79,11 @@ class Shadowing:
 
     async def _send(self, entry: Entry, request: ChatRequest, live: LiveAnswer) -> None:
         """Send a request together with the answer that its customer got, without trace, metadata and consent."""
-        now, state, publisher = int(wire_unix_ms()), self.admission_gate.state, self.publisher
-        deadline = now + _DEADLINE_MS
+        state, publisher = self.admission_gate.state, self.publisher
+        deadline = int(wire_unix_ms()) + _DEADLINE_MS
         request = msgspec.structs.replace(
             request,
-            seed=settle(request, publisher.defaults, now).seed,
+            seed=seed_of(request),
             id=f"{request.id}.{SHADOW}",
             deadline_unix_ms=deadline,
             first_token_unix_ms=deadline,
@@ -97,7 +98,7 @@ class Shadowing:
             publisher.topics.requests(entry.publication.destination.bucket, SHADOW),
             msgpack_encode(request),
             key=entry.request.session.record_key,
-            headers=request_headers(settle(request, publisher.defaults, now), source=publisher.source),
+            headers=request_headers(request, source=publisher.source),
         )
         try:
             await self.producer.enqueue(record)

@@ -7,9 +7,19 @@ from collections.abc import Mapping
 from typing import Final
 
 from shared.wire.codec import MSGPACK
-from shared.wire.messages import ReplyDelta, ReplyDone
+from shared.wire.messages import ChatRequest, ReplyDelta, ReplyDone
 from shared.wire.outcome import Message
-from shared.wire.topics import CE_ID, CE_SOURCE, CE_SPECVERSION, CE_TYPE, CONTENT_TYPE
+from shared.wire.topics import (
+    CE_ID,
+    CE_SOURCE,
+    CE_SPECVERSION,
+    CE_TYPE,
+    CONTENT_TYPE,
+    DEADLINE,
+    REPLY_PARTITION,
+    REPLY_TOPIC,
+    TRACEPARENT,
+)
 
 LETTER_TYPE: Final = "chat.dead-letter"
 _PREFIX: Final = "ce_"
@@ -20,6 +30,21 @@ def event_headers(message: Message, *, event_id: str, source: str) -> dict[str, 
     """Return the headers of a record whose value is that message in MessagePack."""
     kind = str(type(message).__struct_config__.tag)
     return {CONTENT_TYPE: MSGPACK.encode()} | _attributes(kind, event_id, source)
+
+
+def request_headers(request: ChatRequest, *, source: str) -> dict[str, bytes]:
+    """Return CloudEvents headers, and those that a reader needs before it decodes the value. The request names its
+    deadline and its reply topic."""
+    assert request.reply_topic is not None
+    headers = event_headers(request, event_id=request.id, source=source) | {
+        DEADLINE: str(request.deadline_unix_ms).encode(),
+        REPLY_TOPIC: request.reply_topic.encode(),
+    }
+    if request.reply_partition is not None:
+        headers[REPLY_PARTITION] = str(request.reply_partition).encode()
+    if request.traceparent:
+        headers[TRACEPARENT] = request.traceparent.encode()
+    return headers
 
 
 def reply_headers(reply: ReplyDelta | ReplyDone, *, source: str) -> dict[str, bytes]:

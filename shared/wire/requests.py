@@ -6,7 +6,6 @@ from fnmatch import fnmatchcase
 import msgspec
 
 from shared.errors import ProtocolError
-from shared.wire.cloud_events import event_headers
 from shared.wire.codec import decode_request
 from shared.wire.deadline import Deadline, parse_unix_ms, reads_as_seconds
 from shared.wire.headers import Headers, header_of, number_of, text_of
@@ -21,7 +20,6 @@ from shared.wire.topics import (
     reply_topic_allowed,
 )
 from shared.wire.topics import DEADLINE as DEADLINE_HEADER
-from shared.wire.topics import TRACEPARENT as TRACEPARENT_HEADER
 
 _SHOWN_BYTES = 40
 _SHOWN_CHARS = 100
@@ -134,7 +132,7 @@ def settle(
         max_output_tokens=min(request.max_output_tokens or defaults.output_tokens, defaults.max_output_tokens),
         temperature=request.temperature if request.temperature is not None else 0.0,
         top_p=request.top_p if request.top_p is not None else 1.0,
-        seed=request.seed if request.seed is not None else _seed_of(request.id),
+        seed=seed_of(request),
         created_unix_ms=created,
         generation=request.generation if request.generation is not None else max(0, created - 1),
         deadline=_deadline(request, defaults, now_unix_ms),
@@ -159,19 +157,6 @@ def asker_of(request: ChatRequest | Names, defaults: Defaults) -> Target | None:
     if not reply_topic_allowed(topic, defaults.reply_topics) or not 0 <= (partition or 0) <= _MAX_PARTITION:
         return None
     return topic, partition
-
-
-def request_headers(order: Order, *, source: str) -> dict[str, bytes]:
-    """Return CloudEvents headers, and those that a reader needs before it decodes the value."""
-    headers = event_headers(order.request, event_id=order.request.id, source=source) | {
-        DEADLINE_HEADER: str(order.deadline.deadline_unix_ms).encode(),
-        REPLY_TOPIC: order.reply_topic.encode(),
-    }
-    if order.reply_partition is not None:
-        headers[REPLY_PARTITION] = str(order.reply_partition).encode()
-    if order.request.traceparent:
-        headers[TRACEPARENT_HEADER] = order.request.traceparent.encode()
-    return headers
 
 
 def open_request(value: bytes | None, headers: Headers, *, unreadable: str = "") -> ChatRequest:
@@ -328,10 +313,12 @@ def _deadline(request: ChatRequest, defaults: Defaults, now_unix_ms: float) -> D
     return Deadline(first_token_unix_ms=min(soft, hard), deadline_unix_ms=hard).judged_by(promise, created - ahead)
 
 
-def _seed_of(request_id: str) -> int:
-    """Return the 64-bit FNV-1a hash of the id, shortened to what every MessagePack reader accepts; unlike `hash` it
-    is stable."""
+def seed_of(request: ChatRequest) -> int:
+    """Return a request's seed. A missing one is derived from its id: the 64-bit FNV-1a hash, shortened to what every
+    MessagePack reader accepts; unlike `hash` it is stable."""
+    if request.seed is not None:
+        return request.seed
     value = 0xCBF29CE484222325
-    for byte in request_id.encode():
+    for byte in request.id.encode():
         value = (value ^ byte) * 0x100000001B3 % 2**64
     return value >> 1

@@ -176,7 +176,6 @@ class Edge:
     _numbers: int = 0
 
     def __post_init__(self) -> None:
-        settings = Settings()
         quotas: Any = self.quotas
         fakes: dict[str, Any] = {"history": self.history, "rate_limits": RateLimits(quotas=quotas), "jwks": None}
         producer: Any = self.producer
@@ -186,7 +185,6 @@ class Edge:
         publisher = RequestPublisher(
             producer=producer,
             topics=TOPICS,
-            defaults=settings.request_defaults,
             reply_partition=self.partition,
             source=f"gateway-{self.partition}",
             away=lambda: self.kafka_is_away,

@@ -2,7 +2,6 @@
 
 from gateway.kafka.request_publisher import RequestPublisher
 from gateway.request.cursor import Place
-from shared.settings import Settings
 from shared.wire.codec import decode_reply, decode_request
 from shared.wire.failed_ends import OWN_FAULT
 from shared.wire.messages import ReplyDone, ResponseCreate
@@ -15,7 +14,6 @@ def publisher_to(producer: FakeProducer) -> RequestPublisher:
     return RequestPublisher(
         producer=producer,  # type: ignore[arg-type]
         topics=TopicNames(),
-        defaults=Settings().request_defaults,
         reply_partition=1,
         source="g",
         away=lambda: False,

@@ -4,13 +4,16 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from gateway.destination.destination import TO_CHAMPION
+from gateway.forwarding.router import _complete
 from shared.errors import ProtocolError
 from shared.settings import Settings
 from shared.settings.kafka import KafkaSettings
+from shared.wire.cloud_events import request_headers
 from shared.wire.codec import msgpack_encode
 from shared.wire.fields import MAX_SEED
 from shared.wire.messages import ChatRequest
-from shared.wire.requests import heed_headers, request_headers, settle
+from shared.wire.requests import heed_headers, settle
 from tests.support.hostile.message_strategies import any_of
 from tests.support.samples.request_defaults import DEFAULTS
 
@@ -126,7 +129,7 @@ def test_every_request_is_completed_or_its_reply_topic_is_refused(asked: ChatReq
         assert 1 <= order.max_output_tokens <= DEFAULTS.max_output_tokens
         assert 0 <= order.seed <= MAX_SEED
         assert order.created_unix_ms <= NOW
-        headers = request_headers(order, source="test")
+        headers = request_headers(_complete(order, TO_CHAMPION), source="test")
         assert heed_headers(asked, headers).deadline_unix_ms is not None
         assert headers["deadline-unix-ms"] == str(order.deadline.deadline_unix_ms).encode()
         assert headers["ce_id"] == asked.id.encode()
@@ -195,7 +198,7 @@ def test_a_missing_seed_is_derived_from_the_id() -> None:
 
 def test_headers_contain_what_a_reader_needs_without_decoding_the_value() -> None:
     order = settle(request(reply_topic="chat.replies", reply_partition=3), DEFAULTS, NOW)
-    assert request_headers(order, source="gateway-0") == {
+    assert request_headers(_complete(order, TO_CHAMPION), source="gateway-0") == {
         "content-type": b"application/msgpack",
         "ce_id": b"r1",
         "ce_type": b"chat.request",
@@ -210,7 +213,8 @@ def test_headers_contain_what_a_reader_needs_without_decoding_the_value() -> Non
 @given(st.integers(0, 2**192 - 1))
 def test_trace_context_is_passed_on(randomness: int) -> None:
     traceparent = f"00-{randomness >> 64:032x}-{randomness % 2**64:016x}-01"
-    headers = request_headers(settle(request(traceparent=traceparent), DEFAULTS, NOW), source="x")
+    order = settle(request(traceparent=traceparent), DEFAULTS, NOW)
+    headers = request_headers(_complete(order, TO_CHAMPION), source="x")
     assert headers["traceparent"] == traceparent.encode()
     assert "reply-partition" not in headers
 

@@ -10,14 +10,16 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from shared.errors import BrokerUnavailable
 from shared.kafka import Outgoing, Record
 from shared.process.clock import now_unix_ms
+from shared.wire.cloud_events import request_headers
 from shared.wire.codec import msgpack_encode
 from shared.wire.lanes import CHAMPION, LANES, PASSED_ON, Lane
 from shared.wire.messages import Cancel, ReplyDelta, ReplyDone
-from shared.wire.requests import Order, request_headers
+from shared.wire.requests import Order
 from shared.wire.topics import TopicNames
 from tests.support.builders.worker import DEFAULTS, QUOTED, REVISION, Bench, answer, order, sequence
 from tests.support.fakes.instant_loop import at_once
@@ -83,7 +85,8 @@ class LaneBench(Bench):
         asked = order(
             f"r{len(self.records)}", now=now_unix_ms(), defaults=DEFAULTS, session_id=session, seed=seed, **fields
         )
-        headers = request_headers(asked, source="gateway-1")
+        times = {"deadline_unix_ms": asked.deadline.deadline_unix_ms, "reply_topic": asked.reply_topic}
+        headers = request_headers(structs.replace(asked.request, **times), source="gateway-1")
         key = asked.session.record_key
         self.read(Record(self.topic, 0, len(self.records), key, msgpack_encode(asked.request), headers))
         return asked.request.id

@@ -14,11 +14,12 @@ from shared.errors import ProtocolError
 from shared.kafka import Record
 from shared.records.dead_letters import letter_of
 from shared.settings import Settings
+from shared.wire.cloud_events import request_headers
 from shared.wire.codec import json_encode, msgpack_encode
 from shared.wire.fields import Identifier
 from shared.wire.headers import header_of, number_of, text_of
 from shared.wire.messages import ChatRequest
-from shared.wire.requests import Order, open_request, request_headers, settle
+from shared.wire.requests import Order, open_request, settle
 from shared.wire.topics import TopicNames, reply_topic_allowed
 from tests.support.hostile.message_strategies import any_of
 from tests.support.hostile.poison_records import FORGED, POISON, SLOPPY, TENANTS, fields, packed
@@ -148,8 +149,8 @@ def test_whatever_the_headers_say_a_record_is_refused_or_agrees_with_them(
     if not isinstance(order, Order):
         return
     agree(order, headers)
-    routed = {**headers, **request_headers(order, source="router")}
-    again = order_of(msgpack_encode(_complete(order, TO_CHAMPION)), routed)
+    complete = _complete(order, TO_CHAMPION)
+    again = order_of(msgpack_encode(complete), {**headers, **request_headers(complete, source="router")})
     assert (again.request.id, again.reply_topic, again.reply_partition, again.tenant) == (
         order.request.id,
         order.reply_topic,
