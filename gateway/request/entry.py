@@ -91,6 +91,7 @@ class Request(Question):
         trace: None if another gateway accepted the request and records no trace
         asked: the client's message; None if another gateway accepted the request
         caller: who is charged for what the answer causes, even after its client has disconnected
+        asked_unix_ms: the time of receipt on the wire, as written into its record, its cursor and its cancel
     """
 
     event_id: str
@@ -100,11 +101,10 @@ class Request(Question):
     trace: RequestTrace | None = None
     asked: ResponseCreate | None = None
     caller: Caller | None = None
+    asked_unix_ms: int = field(init=False)
 
-    @property
-    def asked_unix_ms(self) -> int:
-        """Return the time of receipt on the wire, as written into its record, its cursor and its cancel."""
-        return int(self.received_unix_ms + self.clock_ms)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "asked_unix_ms", int(self.received_unix_ms + self.clock_ms))
 
 
 @dataclass(slots=True, kw_only=True)

@@ -52,6 +52,7 @@ class Asking:
             memory_full=self.admission_gate.memory.refuses,
         )
         deadline = promise(asked, self.limits, now)
+        self.connections.count_in(connection)
         request = Request(
             event_id=asked.event_id,
             session=key,
@@ -69,7 +70,6 @@ class Asking:
             response_id=response_id(key, asked.event_id, asked.input, generation.number),
         )
         entry = Entry(request=request, connection_id=session.connection_id)
-        self.connections.count_in(connection)
         with self.inflight.refused_on_error(entry):
             self.inflight.accept(entry)
             self.deadlines.watch(entry)
