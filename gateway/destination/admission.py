@@ -200,7 +200,11 @@ class Admission:
             self._shares.record_accepted(request_id, tenant)
             if reader is not None:
                 reader.record_send(bucket, now_unix_ms)
-            self._note_sent(request_id, probes, deadline, received_unix_ms)
+            soft_ms = (deadline.promised or deadline).first_token_unix_ms - received_unix_ms
+            threshold_ms = max(_LEAST_BREAKER_MS, 2 * soft_ms)
+            sent = _Sent(received_unix_ms, threshold_ms, probes, short=deadline.promised is not None)
+            self._silent[request_id] = sent
+            heapq.heappush(self._overdue, (received_unix_ms + threshold_ms, request_id))
         return AdmissionDecision(fallback, eta_ms)
 
     def has_place(self, bucket: Bucket, deadline: Deadline, *, partition: int | None, now_unix_ms: float) -> bool:
@@ -269,15 +273,6 @@ class Admission:
         in_vain = late is not None and (spared or not late.may_try(bucket, now_unix_ms, interval_ms=interval_ms))
         # The workers would first give up waiting requests of the tenant that has the most, so this one is sent.
         return "infeasible" if in_vain and not owed else None
-
-    def _note_sent(
-        self, request_id: str, probes: list[tuple[Breaker, int | None]], deadline: Deadline, received_unix_ms: float
-    ) -> None:
-        soft_ms = (deadline.promised or deadline).first_token_unix_ms - received_unix_ms
-        threshold_ms = max(_LEAST_BREAKER_MS, 2 * soft_ms)
-        sent = _Sent(received_unix_ms, threshold_ms, probes, short=deadline.promised is not None)
-        self._silent[request_id] = sent
-        heapq.heappush(self._overdue, (sent.received_unix_ms + sent.threshold_ms, request_id))
 
     def _give_up_waiting(self, now_unix_ms: float) -> None:
         """Count requests as late that have waited too long for their first reply."""

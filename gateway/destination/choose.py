@@ -2,6 +2,7 @@
 Pure."""
 
 from collections.abc import Callable
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -62,11 +63,11 @@ def by_rule(session: SessionKey, bucket: Bucket, view: View) -> Destination:
     It is the champion's if no live worker of the rule's lane has the lane's version. A conversation uses one lane for
     questions of all buckets, so the rule's lane must serve every bucket that the champion serves.
     """
-    lane = view.state.lane(session)
+    lane, state = view.state.lane(session), view.state
     if lane != CHAMPION:
         served = {bucket, *(each for each in BUCKETS if view.is_live(CHAMPION, each))}
         lane = lane if all(view.is_live(lane, each) for each in served) else CHAMPION
-    return destination_in(lane, bucket, view.state)
+    return Destination(lane, state.revision(lane), state.epoch or None, bucket=bucket)
 
 
 def destination_in(lane: Lane, bucket: Bucket, state: State) -> Destination:
@@ -90,18 +91,19 @@ def choose(question: Question, wanted: Destination, view: View) -> Destination |
         if isinstance(asked, Destination) or not live:
             return asked
         wanted = _diverted(wanted, view)
-    first: Fallback | None = None
-    taken: Destination | None = None
+    found: Destination | Fallback | None = None
+    taken: Step | None = None
     for step in view.ladder.offers(live):
         asked = _ask(question, step, wanted, view)
         if isinstance(asked, Destination):
-            taken = asked
+            found, taken = asked, step
             break
         if asked.reason == "share":  # a tenant that exceeds its share of one lane gets no other lane
             return asked
-        first = first or asked
-    _note(question, taken, live, wanted, view)
-    return taken or first or Fallback("held", wanted)
+        found = found or asked
+    has_place = partial(_has_place, question, wanted, view) if question.deadline.promised is None else None
+    view.ladder.record_outcome(question.session, taken, live, has_place=has_place, now_unix_ms=view.now_unix_ms)
+    return found or Fallback("held", wanted)
 
 
 def _diverted(wanted: Destination, view: View) -> Destination:
@@ -127,14 +129,15 @@ def below(question: Question, given_up: Destination, view: View, *, overtaken: b
     if given_up.lane not in STEPS:
         return None if overtaken else _instead(question, given_up, view)
     found: Destination | None = None
+    taken: Step | None = None
     live = [] if overtaken else view.steps(given_up.bucket)
     for step in view.ladder.below(given_up.lane, live):
         asked = _ask(question, step, given_up, view)
         if isinstance(asked, Destination):
-            found = replace(asked, eta_ms=given_up.eta_ms)
+            found, taken = replace(asked, eta_ms=given_up.eta_ms), step
             break
     view.admissions.of(given_up.lane).release(question.response_id)
-    view.ladder.note_given_up(question.session, given_up.lane, _step(found), counts=_counts(question))
+    view.ladder.note_given_up(question.session, given_up.lane, taken, counts=question.deadline.promised is None)
     return found
 
 
@@ -181,26 +184,9 @@ def _ask(
     )
 
 
-def _note(question: Question, taken: Destination | None, live: list[Step], wanted: Destination, view: View) -> None:
-    """Record in the ladder which rung got a question, and whether the rung above the level could have answered it."""
-    step = _step(taken)
-    if not _counts(question):
-        view.ladder.seat(question.session, step)
-        return
-    above, has_place = view.ladder.above(live), False
-    if above is not None:
-        partition = view.partition_of(question.session, wanted.bucket, above, wanted.claimed.partition)
-        has_place = view.admissions.of(above).has_place(
-            wanted.bucket, question.deadline, partition=partition, now_unix_ms=view.now_unix_ms
-        )
-    view.ladder.record_outcome(question.session, step, live, above_has_place=has_place, now_unix_ms=view.now_unix_ms)
-
-
-def _counts(question: Question) -> bool:
-    """Return whether a question's outcome may move the ladder: not if its client asks for less time than the
-    promise."""
-    return question.deadline.promised is None
-
-
-def _step(taken: Destination | None) -> Step | None:
-    return next((step for step in STEPS if taken is not None and step == taken.lane), None)
+def _has_place(question: Question, wanted: Destination, view: View, lane: Lane) -> bool:
+    """Return whether a lane's workers could answer a question in time."""
+    partition = view.partition_of(question.session, wanted.bucket, lane, wanted.claimed.partition)
+    return view.admissions.of(lane).has_place(
+        wanted.bucket, question.deadline, partition=partition, now_unix_ms=view.now_unix_ms
+    )

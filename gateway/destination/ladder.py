@@ -7,7 +7,7 @@ have served nearly all: a conversation should not change models with every quest
 """
 
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -77,11 +77,6 @@ class Ladder:
         """Return the rung that requests begin on."""
         return self.hold or self.level
 
-    def above(self, live: Collection[Lane]) -> Step | None:
-        """Return the nearest live lane above the level; None if there is no such lane or an operator fixed the rung."""
-        higher = [lane for lane in STEPS[: STEPS.index(self.level)] if lane in live]
-        return higher[-1] if higher and self.hold is None else None
-
     def offers(self, live: Collection[Lane]) -> list[Step]:
         """Return the lanes to offer a request to, in order: from the level down, then from the level up. The FAQ
         answers if none accepts it.
@@ -108,7 +103,7 @@ class Ladder:
         taken: Step | None,
         live: Collection[Lane],
         *,
-        above_has_place: bool,
+        has_place: Callable[[Step], bool] | None,
         now_unix_ms: float,
     ) -> None:
         """Record the result of one request.
@@ -117,18 +112,22 @@ class Ladder:
             session: the conversation
             taken: the lane that accepted the request; None for the FAQ
             live: the lanes with a worker that serves the request's bucket
-            above_has_place: the rung above the level could have answered in time
+            has_place: returns whether a lane could have answered in time; None if the request may not move the level,
+                because its client asked for less time than the promise
             now_unix_ms: the current time
         """
         self.seat(session, taken)
+        if has_place is None:
+            return
         self._noted_unix_ms = now_unix_ms
         if self.hold is not None:
             return
         own, over, policy = self._own, self._above, self.policy
+        at = STEPS.index(self.level)
+        below = [lane for lane in STEPS[at + 1 :] if lane in live]
+        above = next((lane for lane in reversed(STEPS[:at]) if lane in live), None)
         own.count(taken == self.level, now_unix_ms)
-        over.count(above_has_place, now_unix_ms)
-        below = [lane for lane in STEPS[STEPS.index(self.level) + 1 :] if lane in live]
-        above = self.above(live)
+        over.count(above is not None and has_place(above), now_unix_ms)
         if own.is_over(policy.fall_ms, policy.fewest, now_unix_ms):
             self._own = _Window()
             if below and own.asked - own.had_place > policy.full_share * own.asked:

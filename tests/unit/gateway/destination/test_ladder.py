@@ -26,8 +26,7 @@ class Gateway:
         self.now += after_ms
         ladder = self.ladder
         taken = next((lane for lane in ladder.offers(live) if lane in places), None)
-        above = ladder.above(live)
-        ladder.record_outcome(SESSION, taken, live, above_has_place=above in places, now_unix_ms=self.now)
+        ladder.record_outcome(SESSION, taken, live, has_place=places.__contains__, now_unix_ms=self.now)
         return taken
 
     def fall(self) -> None:
