@@ -70,9 +70,9 @@ def by_rule(session: SessionKey, bucket: Bucket, view: View) -> Destination:
     return Destination(lane, state.revision(lane), state.epoch or None, bucket=bucket)
 
 
-def destination_in(lane: Lane, bucket: Bucket, state: State) -> Destination:
-    """Return a lane's destination without applying the rule."""
-    return Destination(lane, state.revision(lane), state.epoch or None, bucket=bucket)
+def to_champion(bucket: Bucket, state: State) -> Destination:
+    """Return the champion's destination without applying the rule."""
+    return Destination(CHAMPION, state.revision(CHAMPION), state.epoch or None, bucket=bucket)
 
 
 def choose(question: Question, wanted: Destination, view: View) -> Destination | Fallback:
@@ -108,7 +108,7 @@ def choose(question: Question, wanted: Destination, view: View) -> Destination |
 
 def _diverted(wanted: Destination, view: View) -> Destination:
     """Return the champion's destination for a question that a rollout's lane has no time for."""
-    return replace(destination_in(CHAMPION, wanted.bucket, view.state), claimed=wanted.claimed, diverted_from=wanted)
+    return replace(to_champion(wanted.bucket, view.state), claimed=wanted.claimed, diverted_from=wanted)
 
 
 def below(question: Question, given_up: Destination, view: View, *, overtaken: bool = False) -> Destination | None:

@@ -60,6 +60,10 @@ class Destination(Struct, frozen=True):
         """Return the destination that the registry's rule names."""
         return self.diverted_from or self
 
+    def lane_named(self, revision: str | None) -> Lane | None:
+        """Return the lane that an answer by this version names: its worker's, unless that is the champion's."""
+        return self.lane if self.lane != CHAMPION and revision == self.revision else None
+
 
 TO_CHAMPION: Final = Destination()
 

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 
 from gateway.destination.admission import Admission, AdmissionPolicy
-from gateway.destination.breaker import Breaker
+from gateway.destination.breaker import Breaker, BreakerState
+from gateway.destination.destination import Destination
 from shared.wire.lanes import CHAMPION, PASSED_ON, Lane
 from shared.wire.messages import Bucket
 from shared.wire.reports import WorkerReport
@@ -37,21 +38,21 @@ class Demand:
         for bucket, ms in service_ms.items():
             self._prices[lane, bucket] = ms
 
-    def ask(self, lane: Lane, bucket: Bucket) -> float:
+    def ask(self, to: Destination) -> float:
         """Count a request; return its machine time in ms, or 0 if no worker has reported it yet."""
-        counts = self._of(lane, bucket)
-        work_ms = self._prices.get((lane, bucket), 0.0)
+        counts = self._of(to)
+        work_ms = self._prices.get((to.lane, to.bucket), 0.0)
         counts.requests += 1
         counts.work_ms += work_ms
         return work_ms
 
-    def turn_away(self, lane: Lane, bucket: Bucket) -> None:
+    def turn_away(self, to: Destination) -> None:
         """Count a request that admission did not send to the workers."""
-        self._of(lane, bucket).turned_away += 1
+        self._of(to).turned_away += 1
 
-    def judge(self, lane: Lane, bucket: Bucket, *, in_time: bool) -> None:
+    def judge(self, to: Destination, *, in_time: bool) -> None:
         """Count a request that has ended, and whether the lane answered it within the promise."""
-        counts = self._of(lane, bucket)
+        counts = self._of(to)
         counts.judged += 1
         counts.in_time += in_time
 
@@ -62,10 +63,10 @@ class Demand:
             asked.setdefault(lane, {})[bucket] = BucketDemand(**asdict(counts))
         return asked
 
-    def _of(self, lane: Lane, bucket: Bucket) -> _Counts:
-        counts = self._counts.get((lane, bucket))
+    def _of(self, to: Destination) -> _Counts:
+        counts = self._counts.get((to.lane, to.bucket))
         if counts is None:
-            counts = self._counts[lane, bucket] = _Counts()
+            counts = self._counts[to.lane, to.bucket] = _Counts()
         return counts
 
 
@@ -124,6 +125,10 @@ class LaneAdmissions:
     def abandoned(self) -> set[Lane]:
         """Return the lanes whose workers are all gone. Their requests are forwarded to the champion."""
         return {lane for lane in PASSED_ON if lane in self._used and not len(self.of(lane).fleet)}
+
+    def open_lanes(self) -> tuple[Lane, ...]:
+        """Return the lanes whose common breaker is open."""
+        return tuple(lane for lane, one in self.known.items() if one.breaker.state is BreakerState.OPEN)
 
     def open_breakers(self) -> dict[str, Breaker]:
         """Return the breakers that are not closed, by worker."""

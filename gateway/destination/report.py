@@ -37,7 +37,7 @@ class Report:
 
     def count_asked(self, wanted: Destination) -> None:
         """Count a question for the lane that it is meant for, whether its workers get it or not."""
-        work_ms = self.admissions.demand.ask(wanted.lane, wanted.bucket)
+        work_ms = self.admissions.demand.ask(wanted)
         metrics.asked.labels(wanted.bucket).inc()
         metrics.asked_work.labels(wanted.bucket).inc(work_ms / 1_000)
 
@@ -46,7 +46,7 @@ class Report:
         if wanted.claimed.why is not None:
             metrics.placed.labels(wanted.claimed.why).inc()
         if isinstance(where, Fallback) or where.lane != wanted.lane:
-            self.admissions.demand.turn_away(wanted.lane, wanted.bucket)
+            self.admissions.demand.turn_away(wanted)
         if isinstance(where, Destination):
             if where.lane != wanted.lane:
                 self.count_passed_on(wanted)
@@ -57,7 +57,7 @@ class Report:
 
     def count_passed_on(self, given_up: Destination) -> None:
         """Count a question that a lane's workers have no time for, and that another lane answers in their place."""
-        self.admissions.demand.judge(given_up.lane, given_up.bucket, in_time=False)
+        self.admissions.demand.judge(given_up, in_time=False)
 
     def count_sent(self, to: Destination) -> None:
         """Count a question that the workers get."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from gateway.destination.choose import destination_in
+from gateway.destination.choose import to_champion
 from gateway.destination.claim import Claims
 from gateway.destination.count import TokenCount
 from gateway.destination.destination import Destination
@@ -16,7 +16,6 @@ from shared.process.clock import wire_unix_ms
 from shared.telemetry import metrics
 from shared.wire.cloud_events import request_headers
 from shared.wire.codec import msgpack_encode
-from shared.wire.lanes import CHAMPION
 from shared.wire.messages import ChatRequest
 from shared.wire.requests import Defaults, Order, settle
 from shared.wire.topics import TopicNames
@@ -35,8 +34,8 @@ class Router:
         """Return a request's copy for its bucket in the champion's lane. Raises `ProtocolError`."""
         order = settle(request, self.defaults, wire_unix_ms(), arrived_unix_ms=record.arrived_unix_ms)
         bucket = await self.token_count.bucket_of(order.request.input)
-        # Not for the canary: no gateway sees the answer, so it would be no evidence.
-        to = destination_in(CHAMPION, bucket, self.admission_gate.state)
+        # Not to the canary: no gateway sees the answer, so it would be no evidence.
+        to = to_champion(bucket, self.admission_gate.state)
         complete = _complete(order, to)
         headers = {**record.headers, **request_headers(complete, source=self.source)}
         value = msgpack_encode(complete)

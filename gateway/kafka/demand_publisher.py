@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from gateway.destination.breaker import BreakerState
 from gateway.destination.ladder import Ladder
 from gateway.destination.lanes import LaneAdmissions
 from shared.errors import BrokerUnavailable, ProtocolError
@@ -44,9 +43,7 @@ class DemandPublisher:
                 asked=self.admissions.demand.asked(),
                 epoch=self.epoch(),
                 rung=self.ladder.rung,
-                breakers=tuple(
-                    lane for lane, one in self.admissions.known.items() if one.breaker.state is BreakerState.OPEN
-                ),
+                breakers=self.admissions.open_lanes(),
             )
             await self._publish(msgpack_encode(report))
             await asyncio.sleep(_INTERVAL_S)

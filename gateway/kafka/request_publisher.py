@@ -46,7 +46,7 @@ class RequestPublisher:
         return None if offset is None else Place(self.reply_partition, offset)
 
     def topic_of(self, entry: Entry) -> str:
-        """Return the topic of a request: that of its bucket in its lane."""
+        """Return the topic of a request."""
         to = entry.publication.destination
         return self.topics.requests(to.bucket, to.lane)
 

@@ -15,10 +15,11 @@ from zlib import crc32
 import msgspec
 from msgspec import Meta, Struct
 
+from gateway.destination.destination import Destination
 from shared.tracing.context import PACKED_BYTES
 from shared.wire.deadline import RESUMABLE_MS
 from shared.wire.fields import Count
-from shared.wire.lanes import LANES, Lane
+from shared.wire.lanes import LANES
 from shared.wire.messages import Bucket
 from shared.wire.session_key import SessionKey
 
@@ -70,8 +71,9 @@ class ResumePoint(Struct, array_like=True):
     lane_number: Annotated[int, Meta(ge=0, lt=len(LANES))] = 0
 
     @property
-    def lane(self) -> Lane:
-        return LANES[self.lane_number]
+    def destination(self) -> Destination:
+        """Return where the request was sent, as far as the cursor names it."""
+        return Destination(LANES[self.lane_number], bucket=self.bucket)
 
     @property
     def response_id(self) -> str:

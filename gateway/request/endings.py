@@ -12,7 +12,6 @@ import msgspec
 from gateway.request.answer import AnswerState
 from gateway.request.entry import Entry, Item
 from shared.faq.fallback import Fallback
-from shared.wire.lanes import CHAMPION
 from shared.wire.outcome import ErrorDetail, Outcome, OutcomeT, Response, Source, Timings
 
 STANDS_IN: Final[tuple[Source, ...]] = ("faq", "quote", "busy")
@@ -54,8 +53,7 @@ def fail(entry: Entry, error: ErrorDetail, now_unix_ms: float) -> list[Item]:
 def as_shown(entry: Entry, outcome: OutcomeT) -> OutcomeT:
     """Return the outcome with the model version and lane of the visible text."""
     revision, to = entry.answer.revision or None, entry.publication.destination
-    lane = to.lane if to.lane != CHAMPION and revision == to.revision else None
-    return msgspec.structs.replace(outcome, model=None, revision=revision, lane=lane)
+    return msgspec.structs.replace(outcome, model=None, revision=revision, lane=to.lane_named(revision))
 
 
 def end(entry: Entry, outcome: Outcome, now_unix_ms: float) -> list[Item]:

@@ -4,7 +4,6 @@ memory, or it is taken over from another gateway. Pure."""
 from typing import Final
 
 from gateway.access.charges import Caller
-from gateway.destination.destination import Destination
 from gateway.request.answer import AnswerState
 from gateway.request.cursor import ResumePoint
 from gateway.request.entry import Adoption, Entry, Item, Publication, Request, RequestTrace
@@ -82,7 +81,7 @@ def adopt(
         ),
         connection_id=connection_id,
         publication=Publication(
-            destination=Destination(point.lane, bucket=point.bucket),
+            destination=point.destination,
             place=point.place,
             published=point.place is not None,
         ),

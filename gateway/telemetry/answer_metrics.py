@@ -61,8 +61,7 @@ def count_judged(entry: Entry, response: Response, demand: Demand) -> None:
     if entry.answer.fallback in _NOT_BY_OVERLOAD or response.status == "failed":
         return
     if (kept := _attainment(entry, response)) is not None:
-        to = entry.publication.destination
-        demand.judge(to.lane, to.bucket, in_time=kept.first_token and kept.whole)
+        demand.judge(entry.publication.destination, in_time=kept.first_token and kept.whole)
 
 
 def _attainment(entry: Entry, response: Response) -> Attainment | None:

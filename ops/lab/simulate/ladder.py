@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from gateway.destination.choose import View, below, choose, destination_in
+from gateway.destination.choose import View, below, choose
 from gateway.destination.destination import Destination, Question
 from gateway.destination.ladder import Ladder
 from gateway.destination.lanes import LaneAdmissions
@@ -115,7 +115,8 @@ class LadderSimulator:
     def _place(self, index: int) -> None:
         request = self.trace.requests[index]
         question = _question(index, request)
-        wanted = destination_in(self.state.lane(question.session), request.bucket, self.state)
+        lane, state = self.state.lane(question.session), self.state
+        wanted = Destination(lane, state.revision(lane), state.epoch or None, bucket=request.bucket)
         self.asked_by_rule[wanted.lane] += 1
         where = choose(question, wanted, self._view(request.arrival_ms))
         if isinstance(where, Destination):

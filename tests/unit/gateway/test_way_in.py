@@ -121,6 +121,12 @@ def test_only_one_file_decides_where_a_question_goes() -> None:
     ]
 
 
+def test_few_files_outside_the_destination_room_know_lanes() -> None:
+    """Lanes are that room's; the others are a cursor's format, and what a lane exists for: rollouts, shadows."""
+    knows = [path for path in (ROOT / "gateway").rglob("*.py") if "shared.wire.lanes import" in path.read_text()]
+    assert len([path for path in knows if path.parent.name != "destination"]) <= 6, knows
+
+
 def _writes_destination(path: Path) -> bool:
     assigned = [
         target

@@ -1,5 +1,6 @@
 """Demand is counted before admission, as work, for every source of the answer."""
 
+from gateway.destination.destination import TO_CHAMPION, Destination
 from shared.process.clock import now_unix_ms
 from shared.wire.lanes import CHAMPION
 from shared.wire.messages import ResponseCreate, SessionStart
@@ -50,7 +51,7 @@ async def test_the_last_price_stays_without_workers_and_is_replaced_by_a_new_one
     admissions = edge.serving.admission_gate.admissions
     assert sorted(admissions.expire(now_unix_ms() + 60_000)) == ["w1", "w2"]
     admissions.price()
-    assert admissions.demand.ask(CHAMPION, "short") == 50.0
+    assert admissions.demand.ask(TO_CHAMPION) == 50.0
     edge.serving.admission_gate.update_worker("w4", report("w4", service_ms=70.0))
-    assert admissions.demand.ask(CHAMPION, "short") == 70.0
-    assert admissions.demand.ask("canary", "short") == 0.0, "nothing is known of its workers"
+    assert admissions.demand.ask(TO_CHAMPION) == 70.0
+    assert admissions.demand.ask(Destination("canary")) == 0.0, "nothing is known of its workers"
