@@ -11,7 +11,8 @@ from shared.conversation.history import History
 from shared.conversation.turn import Turn
 from shared.errors import ProtocolError
 from shared.faq.answer_policy import SHOWN, AnswerPolicy, Decision, DirectAnswer, Ground, Instead, Quote, Unknown
-from shared.faq.fallback import choose_fallback
+from shared.faq.entries import FaqHit
+from shared.faq.fallback import Fallback, choose_fallback
 from shared.faq.live import LiveFaq
 from shared.faq.speech.clarify import asked_by, meant_by, says_neither
 from shared.faq.terms import detect_language, language_within
@@ -19,7 +20,7 @@ from shared.faq.words.fold import plain
 from shared.model.tokenizer import Tokenizer
 from shared.process import clock
 from shared.settings import WorkerSettings
-from shared.wire.messages import Bucket, ReplyDone
+from shared.wire.messages import Bucket, Language, ReplyDone
 from shared.wire.outcome import BY_MODEL, Grounding
 from shared.wire.requests import Order
 from shared.wire.session_key import SessionKey
@@ -39,6 +40,22 @@ _INLINE_CHARS = 2_000
 # Turns that a client sends with its question may be as long as a message. A text of words has fewer characters a token,
 # so what exceeds this does not fit a prompt, and is neither encoded nor searched for facts.
 _TOLD_CHARS_PER_TOKEN = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """What the FAQ says to a question: who answers, and what is sent if no model's answer can be.
+
+    Attributes:
+        instead: the answer if the model is not asked, or writes nothing that may be shown.
+        quoted: the answer if the model writes that it does not know; None for `instead`.
+        nearest: the answer if no model's answer comes in time.
+    """
+
+    decision: Decision
+    instead: Fallback
+    quoted: Fallback | None
+    nearest: Fallback
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,66 +82,27 @@ class Preparer:
         Raises:
             ProtocolError: the request cannot be served.
         """
-        request = order.request
-        build = self.prompts.builder_for(order.session)
+        build = self.prompts.builder_for(order.session)  # first: turns that are erased while read stay out of its cache
         remembered = await self._remembered(order)
         for turn in remembered:
             if (done := answered_by(turn, order, now_unix_ms + order.clock_ms)) is not None:
                 return done
-        turns = [
-            _in_tokens_of(self.revision, turn)
-            for turn in _earlier_turns(
-                remembered,
-                order,
-                limit=self.settings.history_turns,
-                most_chars=self.max_length * _TOLD_CHARS_PER_TOKEN,
-            )
-        ]
-        offered = asked_by(turns[-1].output_text) if turns else ()
-        meant = meant_by(plain(request.input), offered)
-        asked = meant or plain(request.input)
-        vector = await self.faq.vector_of(asked)
-        most = max(self.settings.grounding_entries, SHOWN)
-        found = self.faq.index.find(asked, k=most, previous=turns, vector=vector)
-        language = language_within(asked, (turn.user for turn in reversed(turns)))
-        if offered and says_neither(asked):
-            decision: Decision = Unknown(language)
-        else:
-            decision = self.policy.decide(asked, found.hits, found.parts, may_ask=not offered, language=language)
-        freshness, wire_now = self.faq.freshness, now_unix_ms + order.clock_ms
-        if meant or freshness.is_stale(wire_now):  # to the model "the first" would say nothing
-            decision = _without_the_model(decision, asked)
-        if len(request.input) + sum([_chars_to_encode(turn) for turn in turns]) <= _INLINE_CHARS:
-            bucket, composed = self._compose(order, decision, turns, build)
-        else:
-            bucket, composed = await asyncio.to_thread(self._compose, order, decision, turns, build)
-        decided = composed is None
+        turns = self._turns(remembered, order)
+        asked = await self._asked(order, turns, now_unix_ms + order.clock_ms)
+        bucket, composed = await self._composed(order, asked.decision, turns, build)
         prompt = composed or Prompt(ids=[], shared_tokens=0)
-        instead = freshness.told(self.policy.reply(_without_the_model(decision, asked)), wire_now)
-        quoted = None
-        ids = {entry.id for entry in decision.entries} if isinstance(decision, Ground) else set[str]()
-        if hits := tuple(hit for hit in found.hits if hit.entry.id in ids):
-            quoted = freshness.told(self.policy.reply(Quote(hits, language)), wire_now)
-        nearest = choose_fallback(
-            asked,
-            found.hits,
-            min_score=self.min_score,
-            confident=self.policy.thresholds.confident,
-            ways_on=self.policy.ways_on,
-            language=language,
-        )
-        sequence = self._sequence(order, bucket, prompt, now_unix_ms, held=self.guarded and not decided)
+        sequence = self._sequence(order, bucket, prompt, now_unix_ms, held=self.guarded and composed is not None)
         return Job(
             order=order,
             bucket=bucket,
             sequence=sequence,
             answer=self._answer(order, prompt, turns, now_unix_ms, guarded=sequence.held),
             prompt=prompt,
-            fallback=instead if decided else freshness.told(nearest, wire_now),
-            decided=decided,
-            instead=instead,
-            quoted=quoted,
-            kv_unix_ms=None if decided else await self._restore(sequence, first=not turns),
+            fallback=asked.instead if composed is None else asked.nearest,
+            decided=composed is None,
+            instead=asked.instead,
+            quoted=asked.quoted,
+            kv_unix_ms=None if composed is None else await self._restore(sequence, first=not turns),
             ready_unix_ms=clock.now_unix_ms(),
         )
 
@@ -137,6 +115,59 @@ class Preparer:
             generation=order.request.generation or 0,
             concurrent=order.request.concurrent,
         )
+
+    def _turns(self, remembered: Sequence[Turn], order: Order) -> list[Turn]:
+        """Return the conversation's turns before this question, for this version's prompts."""
+        most_chars = self.max_length * _TOLD_CHARS_PER_TOKEN
+        earlier = _earlier_turns(remembered, order, limit=self.settings.history_turns, most_chars=most_chars)
+        return [_in_tokens_of(self.revision, turn) for turn in earlier]
+
+    async def _asked(self, order: Order, turns: Sequence[Turn], wire_unix_ms: float) -> _Asked:
+        """Search the FAQ for the question, or for the entry that it chooses of those that the last answer offered."""
+        offered = asked_by(turns[-1].output_text) if turns else ()
+        text = plain(order.request.input)
+        chosen = meant_by(text, offered)
+        question = chosen or text
+        most = max(self.settings.grounding_entries, SHOWN)
+        vector = await self.faq.vector_of(question)
+        found = self.faq.index.find(question, k=most, previous=turns, vector=vector)
+        language = language_within(question, (turn.user for turn in reversed(turns)))
+        decision: Decision = Unknown(language)
+        if not (offered and says_neither(question)):
+            decision = self.policy.decide(question, found.hits, found.parts, may_ask=not offered, language=language)
+        freshness = self.faq.freshness
+        if chosen or freshness.is_stale(wire_unix_ms):  # to the model "the first" would say nothing
+            decision = _without_the_model(decision, question)
+        nearest = choose_fallback(
+            question,
+            found.hits,
+            min_score=self.min_score,
+            confident=self.policy.thresholds.confident,
+            ways_on=self.policy.ways_on,
+            language=language,
+        )
+        return _Asked(
+            decision=decision,
+            instead=freshness.told(self.policy.reply(_without_the_model(decision, question)), wire_unix_ms),
+            quoted=self._quoted(decision, found.hits, language, wire_unix_ms),
+            nearest=freshness.told(nearest, wire_unix_ms),
+        )
+
+    def _quoted(
+        self, decision: Decision, hits: Sequence[FaqHit], language: Language, wire_unix_ms: float
+    ) -> Fallback | None:
+        """Return a quote of the entries that the model is given; None if it is given none."""
+        ids = {entry.id for entry in decision.entries} if isinstance(decision, Ground) else set[str]()
+        given = tuple(hit for hit in hits if hit.entry.id in ids)
+        return self.faq.freshness.told(self.policy.reply(Quote(given, language)), wire_unix_ms) if given else None
+
+    async def _composed(
+        self, order: Order, decision: Decision, turns: Sequence[Turn], build: BuildPrompt
+    ) -> tuple[Bucket, Prompt | None]:
+        """Return what `_compose` does, from a thread if there is much to encode."""
+        if len(order.request.input) + sum([_chars_to_encode(turn) for turn in turns]) <= _INLINE_CHARS:
+            return self._compose(order, decision, turns, build)
+        return await asyncio.to_thread(self._compose, order, decision, turns, build)
 
     def _sequence(
         self, order: Order, bucket: Bucket, prompt: Prompt, now_unix_ms: float, *, held: bool
