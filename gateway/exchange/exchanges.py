@@ -120,6 +120,10 @@ class Exchanges:
         await self.gateway.prepare_key(asker.token)
         return self.gate.identify(asker.token, now_unix_ms())
 
+    def has_expired(self, identity: Identity) -> bool:
+        """Return whether an identity's token has expired, or was revoked, since `identify`."""
+        return self.gate is None or self.gate.expired(identity, now_unix_ms())
+
     def check(self, asker: Asker) -> None:
         """Raise `ProtocolError` if this sender may ask nothing."""
         self.check_memory()

@@ -12,6 +12,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response as HttpResponse
 
+from gateway.access.identity import Identity
 from gateway.http.handlers import Answer, app_of
 from gateway.http.requests import HttpRequests
 from gateway.http.statuses import error_headers, status_of
@@ -52,8 +53,8 @@ class EdgeDoor:
         paths = (("GET", "/faq", self._faq), ("GET", "/erasures", self._erasures), ("POST", "/history", self._add))
         return app_of(paths, "edge", _refusal)
 
-    async def _tenant(self, request: Request) -> str:
-        """Return the tenant of an edge's token. Raises `ProtocolError`."""
+    async def _identity(self, request: Request) -> Identity:
+        """Return whose token an edge has sent. Raises `ProtocolError`."""
         identity = await self.http.exchanges.identify(self.http.asker(request))
         if not identity.edge:
             raise _unauthorized("this token is not an edge's; make one with: replyline token --edge")
@@ -61,17 +62,17 @@ class EdgeDoor:
             raise _unavailable(
                 "edges_not_served", "this gateway serves no edges: set REPLYLINE_EDGE__SIGNED_FAQ (replyline faq sign)"
             )
-        return identity.tenant
+        return identity
 
-    async def _tenant_with_log(self, request: Request) -> str:
-        """Return the tenant of an edge's token, once all erasures are known here. Raises `ProtocolError`."""
-        tenant = await self._tenant(request)
+    async def _identity_with_log(self, request: Request) -> Identity:
+        """Return whose token an edge has sent, once all erasures are known here. Raises `ProtocolError`."""
+        identity = await self._identity(request)
         if not self.erasing.log.whole:
             raise _unavailable("history_unavailable", "the erasures are being loaded; try again")
-        return tenant
+        return identity
 
     async def _faq(self, request: Request) -> Answer:
-        await self._tenant(request)
+        await self._identity(request)
         bundle = self._current()
         headers = {
             "etag": f'"{bundle.version}"',
@@ -96,7 +97,7 @@ class EdgeDoor:
         return self._bundle
 
     async def _erasures(self, request: Request) -> Answer:
-        tenant = await self._tenant_with_log(request)
+        tenant = (await self._identity_with_log(request)).tenant
         after = request.query_params.get("after")
         if after is not None and not _PLACE.fullmatch(after):
             raise ProtocolError(
@@ -108,8 +109,10 @@ class EdgeDoor:
     async def _add(self, request: Request) -> Answer:
         """Store what an edge's journal has, in its order; an entry that was stored before changes nothing."""
         ahead_ms = _ahead_ms(request)  # before the body, which a slow line takes minutes to send
-        tenant = await self._tenant_with_log(request)
-        body = await self.http.body(request)
+        identity = await self._identity_with_log(request)
+        tenant, body = identity.tenant, await self.http.body(request)
+        if self.http.exchanges.has_expired(identity):
+            raise _unauthorized("the token has expired or was revoked while the body was sent; send it with a new one")
         try:
             entries = _entries(body)
         except UNREADABLE as error:

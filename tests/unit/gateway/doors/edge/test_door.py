@@ -129,6 +129,26 @@ async def test_what_an_edge_answered_is_stored_in_its_own_tenant(centre: Centre)
     assert (await centre.add(numbered)).status_code == 503
 
 
+@pytest.mark.parametrize("revoked", [False, True])
+async def test_nothing_is_stored_with_a_token_that_is_revoked_during_the_upload(
+    centre: Centre, *, revoked: bool
+) -> None:
+    entry = Journalled(session_id="s", turn=answered("resp_1", now_unix_ms()), epoch="e", sequence=1)
+    gate = centre.door.http.exchanges.gate
+    assert gate is not None
+
+    async def upload() -> AsyncIterator[bytes]:
+        whole = msgspec.json.encode([entry])
+        yield whole[:10]
+        if revoked:
+            gate.revoked_until = {("shop", "edge-1"): now_unix_ms() + 60_000}
+        yield whole[10:]
+
+    got = await centre.client.post("/history", content=upload(), headers=bearing(iat=int(now_unix_ms() / 1_000)))
+    assert got.status_code == (401 if revoked else 200)
+    assert bool(centre.history.kept) is not revoked
+
+
 @pytest.mark.parametrize(
     ("since_s", "generation", "stored"),
     [(60, 0, False), (LONGEST_OUTAGE_S - 60, 0, False), (60, 1, True), (None, 0, True)],
