@@ -4,12 +4,19 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- include "replyline.texts" .Values.commonLabels }}
 {{- end }}
 
 {{- define "replyline.selector" -}}
 app.kubernetes.io/name: replyline
 app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 app.kubernetes.io/component: {{ .component }}
+{{- end }}
+
+{{- /* A pod's labels. Its selector has no others: Kubernetes lets no upgrade change a selector. */}}
+{{- define "replyline.podLabels" -}}
+{{- include "replyline.selector" . }}
+{{- include "replyline.texts" .root.Values.commonLabels }}
 {{- end }}
 
 {{- define "replyline.image" -}}

@@ -5,8 +5,7 @@ namespace="{{ .Release.Namespace }}",helm_release="{{ .Release.Name }}"
 
 {{- /* Prometheus' own selectors find an object by these: kube-prometheus-stack by its `release`. */}}
 {{- define "replyline.monitoringLabels" -}}
-{{- include "replyline.labels" . }}
-{{- include "replyline.texts" .Values.monitoring.labels }}
+{{- include "replyline.labels" (merge (dict "Values" (dict "commonLabels" (merge (dict) .Values.monitoring.labels .Values.commonLabels))) .) }}
 {{- end }}
 
 {{- /* The rules of ops/alerts: each selector asks for this release alone, and each alert and record names it. */}}

@@ -21,7 +21,7 @@ its own meaning for a security context (none) and a pool (not there); for a list
 
 {{- define "replyline.fill" -}}
 {{- $given := index . 0 -}}
-{{- $free := list "settings" "secrets" "resources" "nodeSelector" "annotations" "grpcAnnotations" "labels" -}}
+{{- $free := list "settings" "secrets" "resources" "nodeSelector" "annotations" "grpcAnnotations" "labels" "commonLabels" -}}
 {{- range $name, $default := index . 1 -}}
 {{- $absent := kindIs "invalid" (ternary (index $given $name) nil (hasKey $given $name)) -}}
 {{- if $absent -}}
@@ -46,6 +46,22 @@ its own meaning for a security context (none) and a pool (not there); for a list
 {{- include "replyline.variableNames" (list "gateway.settings" .Values.gateway.settings) -}}
 {{- range $name, $_ := .Values.secrets -}}
 {{- if or (has $name (list "auth" "cursor")) (not (regexMatch "^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$" $name)) }}{{ fail (printf "secrets.%s: it is a folder's name: write 32 characters at most, of a to z, 0 to 9 and -; auth and cursor are taken" $name) }}{{ end -}}
+{{- end -}}
+{{- range $where, $labels := dict "commonLabels" .Values.commonLabels "monitoring.labels" .Values.monitoring.labels -}}
+{{- range $name, $_ := $labels -}}
+{{- if or (eq $name "helm.sh/chart") (regexMatch "^app[.]kubernetes[.]io/(name|instance|version|component|managed-by)$" $name) }}{{ fail (printf "%s.%s: the chart sets it; take it out" $where $name) }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- /* The pools of a lane share its topics' partitions. */}}
+{{- $served := dict -}}
+{{- range $pool, $given := .Values.workers -}}
+{{- $worker := include "replyline.pool" (dict "root" $ "pool" $pool "given" $given) | fromYaml -}}
+{{- range $worker.buckets -}}
+{{- $topic := printf "lane %s, %s" $worker.lane . -}}
+{{- $sum := add (get $served $topic | default 0) (int $worker.least) -}}
+{{- if gt (int $sum) (int $.Values.topics.partitions) }}{{ fail (printf "workers.%s: with this pool %d workers share %d partitions (%s); set topics.partitions to as many at least" $pool $sum (int $.Values.topics.partitions) $topic) }}{{ end -}}
+{{- $_ := set $served $topic $sum -}}
+{{- end -}}
 {{- end -}}
 {{- $most := get .Values.settings "REPLYLINE_KAFKA__REPLY_PARTITIONS" | default 8 | int -}}
 {{- $scaling := $gateway.autoscaling -}}
