@@ -3,7 +3,7 @@
 import asyncio
 import random
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, Self
@@ -114,9 +114,15 @@ def broken(verdict: Verdict) -> list[str]:
 
 
 def kept(
-    pages: Sequence[Page], workers: Mapping[str, int], before_s: float, after_s: float, until_s: float
+    pages: Sequence[Page],
+    workers: Mapping[str, int],
+    *,
+    staying: Collection[int],
+    before_s: float,
+    after_s: float,
+    until_s: float,
 ) -> list[bool]:
-    """Return of each conversation that was answered before a change and after it whether one worker did both.
+    """Return whether one worker answered before a change and after it, of each conversation whose worker stays.
     `workers` says who answered a response."""
     last: dict[str, int] = {}
     first: dict[str, int] = {}
@@ -128,4 +134,4 @@ def kept(
             last[conversation_of(page.question.session)] = worker
         elif page.asked_s > after_s:
             first.setdefault(conversation_of(page.question.session), worker)
-    return [first[session] == worker for session, worker in last.items() if session in first]
+    return [first[session] == worker for session, worker in last.items() if session in first and worker in staying]

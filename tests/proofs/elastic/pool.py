@@ -73,9 +73,9 @@ class Pool:
         return [*self.gateways, *self.gone, *self.workers]
 
     def answered_by(self) -> dict[str, int]:
-        """Return which worker answered each response, by its number."""
+        """Return which worker answered each response, by the `id` of its service."""
         return {
-            line["request_id"]: number
-            for number, worker in enumerate([*self.gone, *self.workers])
+            line["request_id"]: id(worker)
+            for worker in [*self.gone, *self.workers]
             for line in worker.logged("answered")
         }
