@@ -1,7 +1,7 @@
 """Decide the size of a pool by what is asked of it: growth immediately, a shrink when it is sure. Pure.
 
 Two loads count. The mean of the last minutes has to keep the aim, so that the day keeps the goal, and the load of the
-moment the goal less `spare`. A shrink is judged by a slightly higher mean than a growth, so constant demand never
+moment the goal less `spare`. A shrink is judged by slightly higher loads than a growth, so constant demand never
 changes the size, wherever it lies.
 """
 
@@ -243,6 +243,11 @@ class DemandScaler:
         """Return the load of a worker by which the goal is kept, by its simulation and by what was measured."""
         return self._aimed * self.trust.factor
 
+    @property
+    def _most(self) -> float:
+        """Return the most load of a worker at a moment."""
+        return self._low * self.trust.factor
+
     def _take_aim(self) -> None:
         goal, factor = self.sizing.attainment, self.trust.factor
         self._low = max(self._most_load(goal - self.sizing.spare), self.sizing.carries)
@@ -273,9 +278,8 @@ class DemandScaler:
         if self._aim.add(seen.now_unix_ms, seen.asked or 0.0):
             self._take_aim()
         mean, standby = max(self._mean.value, seen.expected or 0.0), self.sizing.standby
-        now = math.ceil(load / (self._low * self.trust.factor) - _TINY)
-        carriers = max(now, math.ceil(mean / self._carries - _TINY))
-        survivors = max(now, math.ceil(mean / (self._carries * (1 - _HYSTERESIS)) - _TINY))
+        workers = max(load / self._most, mean / self._carries)
+        carriers, survivors = math.ceil(workers - _TINY), math.ceil(workers / (1 - _HYSTERESIS) - _TINY)
         return _Need(self._known_ms, load, carriers + standby, survivors + standby, waiting)
 
     def _waiting(self, seen: Seen) -> int:
@@ -312,8 +316,11 @@ class DemandScaler:
         if largest.waiting >= max(largest.carriers, largest.survivors):
             return f"requests were behind within {self.sizing.stabilisation_ms / 1_000:.0f} s"
         if largest.carriers < size <= largest.survivors:
-            each = self._mean.value / max(size - 1, 1)
-            margin = f"{each:.2f} of {self._carries:.2f} carried each, less than {_HYSTERESIS:.0%} to spare"
+            loads = ((self._mean.value, self._carries), (largest.load or 0.0, self._most))
+            each, most = max(
+                ((load / max(size - 1, 1), most) for load, most in loads), key=lambda pair: pair[0] / pair[1]
+            )
+            margin = f"{each:.2f} of {most:.2f} carried each, less than {_HYSTERESIS:.0%} to spare"
             return f"{_say_window(largest, self.sizing)}, and {size - 1} would have {margin}"
         return f"{_say_window(largest, self.sizing)}, {self._carries:.2f} carried by each"
 

@@ -188,6 +188,18 @@ def test_a_shrink_needs_survivors_with_something_to_spare() -> None:
     assert sizes(scaler(3), [0.9] * 30)[-1] == 2
 
 
+@pytest.mark.parametrize("asked", [0.88, 0.9, 0.92])
+def test_chance_in_constant_demand_seldom_changes_the_size(asked: float) -> None:
+    """A worker that may just be asked this much, and the chance of few requests, for two days."""
+    moved = 0
+    for seed in (0, 1):
+        random = Random(seed)
+        pool = DemandScaler(Sizing(carries=0.9, most=30), lambda load: min(1.0, 0.891 / load), Past(wanted=2))
+        found = sizes(pool, [random.gauss(asked, 0.035) for _ in range(32 * 60)])
+        moved += sum(before != after for before, after in pairwise(found[480:]))
+    assert moved <= 3
+
+
 def test_a_burst_is_carried_by_the_spare_and_a_lasting_load_by_the_goal() -> None:
     """For a few minutes each worker may be asked more than keeps the goal; for longer there are more workers."""
     pool = DemandScaler(Sizing(carries=0.87, most=30), curve, Past(wanted=4))
