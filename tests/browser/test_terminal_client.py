@@ -256,21 +256,20 @@ async def test_a_caller_waiting_for_an_erasure_gets_an_error_when_the_connection
 
 
 @pytest.mark.parametrize(
-    ("url", "wrong"),
+    "url",
     [
-        ("ws://localhost:808O/ws", "Port could not be cast"),
-        ("ws://localhost:80800/ws", "Port out of range"),
-        ("http://localhost:8080/ws", "scheme isn't ws or wss"),
-        ("localhost:8080", "scheme isn't ws or wss"),
-        ("ws:///ws", "hostname isn't provided"),
+        "ws://localhost:808O/ws",
+        "ws://localhost:80800/ws",
+        "http://localhost:8080/ws",
+        "localhost:8080",
+        "ws:///ws",
     ],
 )
-async def test_an_invalid_address_is_bad_input(url: str, wrong: str) -> None:
-    with pytest.raises(SettingsError, match=wrong) as raised:
+async def test_an_invalid_address_is_bad_input(url: str) -> None:
+    with pytest.raises(SettingsError) as raised:
         async with AsyncReplyline(url):
             pass
-    assert str(raised.value).startswith(f"{url} is not a gateway's address: ")
-    assert "\n" not in str(raised.value)
+    assert str(raised.value) == f"{url} is not a gateway's address: write ws://host:port/ws"
 
 
 @pytest.mark.timeout(20)
