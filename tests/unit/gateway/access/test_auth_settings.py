@@ -52,7 +52,7 @@ def test_keys_mean_tokens(auth: dict[str, str], mode: str) -> None:
         ({"jwks": "http://127.0.0.1.evil.example/keys"}, ["https://"]),
         ({"jwks": "ftp://id.example/keys"}, ["https://"]),
         ({"jwks": "file:///etc/passwd"}, ["AUTH__JWKS"]),
-        ({"jwks": "https://user:password@id.example/keys"}, ["without user or password"]),
+        ({"jwks": "https://user:password@id.example/keys"}, ["must not contain a user or a password"]),
     ],
 )
 def test_contradictory_settings_are_refused_in_one_line(auth: dict[str, str], words: list[str]) -> None:
