@@ -111,6 +111,7 @@ class Fleet:
         self._readers: dict[_Place, KnownWorker] = {}
         self._owners: dict[_Place, KnownWorker] = {}  # the worker that reads it, or read it last
         self.slots = 0
+        self._empty_since_ms: float | None = None
 
     def __len__(self) -> int:
         return len(self._known)
@@ -144,7 +145,13 @@ class Fleet:
         silent = [name for name, known in self._known.items() if not self._fresh(known, now_unix_ms)]
         for name in silent:
             self.forget(name)
+        self._empty_since_ms = None if self._known else self._empty_since_ms or now_unix_ms
         return silent
+
+    def is_empty(self, now_unix_ms: float) -> bool:
+        """Return whether there has been no worker for as long as a silent one is waited for. `expire` notes it."""
+        since_ms = self._empty_since_ms
+        return not self._known and since_ms is not None and now_unix_ms - since_ms >= self._ttl_ms
 
     def owner(self, bucket: Bucket, partition: int | None) -> KnownWorker | None:
         """Return the worker that reads the partition, or read it last; None if no worker has reported it."""

@@ -118,6 +118,10 @@ class LaneAdmissions:
             del self._lanes[name]
         return silent
 
+    def is_empty(self, now_unix_ms: float) -> bool:
+        """Return whether no lane has had a worker for a while; False without admission."""
+        return self._policy.enabled and self.of(CHAMPION).fleet.is_empty(now_unix_ms) and not self._lanes
+
     def add_used(self, lanes: Iterable[Lane]) -> None:
         """Add lanes that had workers before this gateway started."""
         self._used.update(lanes)

@@ -70,12 +70,24 @@ class Answering:
                 self.end(entry, endings.cut(entry, now_unix_ms()))
             return
         metrics.fallbacks.labels(why).inc()
+        self.answer_with(entry, self._found_in_faq(entry))
+
+    def _found_in_faq(self, entry: Entry) -> Fallback:
         question, hits = plain(entry.input), list[FaqHit]()
         with contained("answer", request_id=entry.response_id):  # if the search fails, the answer is "busy"
             hits += self.faq.index.search(question)
         confident, ways_on = self.policy.thresholds.confident, self.policy.ways_on
         chosen = choose_fallback(question, hits, confident=confident, ways_on=ways_on, language=self.language_of(entry))
-        self.answer_with(entry, self.faq.freshness.told(chosen, wire_unix_ms()))
+        return self.faq.freshness.told(chosen, wire_unix_ms())
+
+    def answer_surely(self, entry: Entry, why: FallbackReason) -> bool:
+        """Answer from the FAQ if it is sure, and answers are to follow it; return whether it did."""
+        if not self.policy.grounded or (found := self._found_in_faq(entry)).source != "faq":
+            return False
+        entry.answer.fallback = why
+        metrics.fallbacks.labels(why).inc()
+        self.answer_with(entry, found)
+        return True
 
     def answer_with(self, entry: Entry, answer: Fallback) -> None:
         """End an answer with a fallback and store it in the history, unless it is "busy"."""

@@ -101,7 +101,11 @@ class Sending:
         `ProtocolError`."""
         question, report = entry.request, self.admission_gate.report
         report.count_asked(entry.publication.destination)
-        wanted, view = await self.claims.claim(question, entry.publication.destination, view)
+        wanted = entry.publication.destination
+        if view.admissions.is_empty(view.now_unix_ms) and self.answering.answer_surely(entry, "infeasible"):
+            report.count_decided(wanted, Fallback("infeasible", wanted))
+            return None
+        wanted, view = await self.claims.claim(question, wanted, view)
         if entry.answer.done:  # ended during the claim
             self.claims.release(question.session, question.response_id)
             return None

@@ -251,6 +251,39 @@ async def test_during_a_known_kafka_outage_the_faq_answers_immediately(edge: Edg
     assert edge.producer.published == []
 
 
+SURE, UNSURE = "How long do I have to return something?", "Which moon is best for selling umbrellas?"
+
+
+@pytest.mark.parametrize(
+    ("text", "empty_ms", "worker", "admits", "by"),
+    [
+        (SURE, MINUTE_MS, False, True, ["faq"]),
+        (UNSURE, MINUTE_MS, False, True, []),
+        (SURE, MINUTE_MS, True, True, []),
+        (SURE, MINUTE_MS / 2, False, True, []),
+        (SURE, None, False, True, []),
+        (SURE, MINUTE_MS, False, False, []),
+    ],
+    ids=["sure", "unsure", "a worker", "a worker a moment ago", "the gateway has just started", "no admission"],
+)
+async def test_while_no_worker_is_there_the_faq_answers_immediately_what_it_is_sure_of(
+    text: str, empty_ms: float | None, worker: bool, admits: bool, by: list[str]
+) -> None:
+    """Any other question waits for a worker that may start, as long as its client allows."""
+    edge = Edge(admits=admits)
+    gate = edge.serving.admission_gate
+    if empty_ms is not None:
+        gate.forget_silent(now_unix_ms() - empty_ms)
+    if worker:
+        gate.update_worker("w", report("w"))
+    client = await edge.connect().say(START, ResponseCreate(event_id="e", input=text))
+    await quiet()
+    await quiet()  # the end is published
+    assert [end.source for end in client.ends] == by
+    assert len(edge.asked) == (not by)
+    assert gate.admissions.demand.asked()["champion"]["short"].requests == 1
+
+
 @pytest.mark.parametrize("sign", ["???", "👍", "12345", "…"])
 async def test_a_fallback_without_letters_is_in_the_conversations_language(edge: Edge, sign: str) -> None:
     """The turns sent with the question say which one that is, or else this gateway's answers before."""
