@@ -96,7 +96,7 @@ WORST: Final = {
     "an endless body": Behaviour(CHUNKED, b"8000\r\n" + b"y" * 32_768 + b"\r\n", connections=4),
     "a slow body": Behaviour(CHUNKED, b"1\r\ny\r\n", pause_s=0.1),
     "endless trailers": Behaviour(CHUNKED + b"0\r\n", b"a: b\r\n" * 5_000, connections=4),
-    "requests without reading": Behaviour(b"", (GET + b"\r\n") * 200, connections=4),
+    "requests without reading": Behaviour(b"", (GET + b"\r\n") * 200, connections=2),
     "an HTTP/2 preface": Behaviour(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\0\0\0\4\0\0\0\0\0" * 1_000, connections=4),
 }
 HELLO: Final = {"websocket": frame(Opcode.TEXT, b'{"type":"session.start"}'), "ai_sdk": b""}
