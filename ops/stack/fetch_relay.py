@@ -30,6 +30,7 @@ _SESSION: Final = 7
 _REPLICA: Final = 11
 _FLEXIBLE_FETCH: Final = 12
 _HOST: Final = "127.0.0.1"
+_MAX_BYTES: Final = 100_000_000  # as librdkafka
 
 
 @dataclass
@@ -163,7 +164,7 @@ class FetchRelay:
         assert task is not None
         self._connections.add(task)
         try:
-            with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            with suppress(ConnectionError, struct.error, asyncio.IncompleteReadError, asyncio.CancelledError):
                 await self._carry(reader, writer)
         finally:
             self._connections.discard(task)
@@ -229,7 +230,10 @@ class FetchRelay:
 
 
 async def _frame(reader: asyncio.StreamReader) -> bytes:
+    """Return the next frame. Raises `ConnectionError` for what is not Kafka's protocol."""
     (size,) = struct.unpack(">i", await reader.readexactly(4))
+    if not 0 <= size <= _MAX_BYTES:
+        raise ConnectionError(f"a frame of {size} bytes")
     return await reader.readexactly(size)
 
 

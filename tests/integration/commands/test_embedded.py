@@ -104,6 +104,14 @@ def fetch(version: int, topic: bytes, wait_ms: int) -> bytes:
     return struct.pack(">i", len(frame)) + frame
 
 
+@pytest.mark.parametrize("sent", [b"GET / HTTP/1.1\r\n\r\n", b"\xff\xff\xff\xff", struct.pack(">ih", 2, 1)])
+def test_kafka_closes_a_connection_that_speaks_another_protocol(kafka: EmbeddedKafka, sent: bytes) -> None:
+    host, _, port = kafka.bootstrap.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=TIMEOUT_S) as client:
+        client.sendall(sent)
+        assert client.recv(1) == b""
+
+
 def test_kafka_ends_while_a_fetch_waits(kafka: EmbeddedKafka) -> None:
     kafka.create({"requests": 1})
     host, _, port = kafka.bootstrap.rpartition(":")
