@@ -32,8 +32,8 @@ class Version(Struct, frozen=True, kw_only=True):
     `name` is for people. `manifest_sha256` is that of the model folder's manifest.json, which names the sha256 of each
     file, and `golden_sha256` that of golden.json. `model` and `model_revision` are the manifest's name and revision.
     `base_revision` is that of the model which an adapter was merged into. `system_prompt` begins its prompts, None: the
-    worker's own setting does. `trained_on` are the digests of the conversations that it was
-    trained on.
+    worker's own setting does. `trained_on` are the digests of the conversations that it
+    was trained on.
 
     A document of an earlier release has no `golden_sha256` and an id of 48 bits."""
 

@@ -32,7 +32,7 @@ _NAME: Final = re.compile(
     r"|\b(?i:my name is|my name['’]s|name\s*:)\s+([\w'’-]+(?:\s+[A-Z][\w'’-]*)*)"
     r"|(?:我叫|我姓|我的名字(?:叫|是)|姓名[:：]?)\s*([\u4e00-\u9fff]{1,4})"
 )
-# An account's name with a digit or "_": "WeChat Pay" is none.
+# An account's name with a digit or "_": "WeChat Pay" is not one.
 _ACCOUNT: Final = re.compile(
     r"(?<![\w.@/])@[a-z0-9_][\w.]{1,30}\w"
     r"|(?:微信|wechat|qq|telegram|whatsapp|instagram|insta)(?:id|号|\W){0,4}(?=[a-z_-]*[\d_])[\w-]{5,}",

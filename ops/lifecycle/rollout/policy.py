@@ -250,7 +250,7 @@ def _no_model(plan: Plan, evidence: Evidence, at: Standing) -> str | None:
 
 
 def _more_workers(plan: Plan) -> str:
-    """Return the remedy for a lane that is too small. Beside a control, one larger lane would hold the rollout, too."""
+    """Return the remedy for a lane that is too small. With a control, one larger lane would hold the rollout too."""
     return f"add {'as many ' if plan.control else ''}workers to lane {' and to lane '.join(_sides(plan))}"
 
 

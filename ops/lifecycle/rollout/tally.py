@@ -64,7 +64,7 @@ class Tally:
 
         Bad answers of one side at gaps below `_CRASH_GAP_MS`, within a second, may have one cause and count as one:
         until the cause is over no answer of that side is judged, good or bad, as this would change their shares. One
-        that was asked for after the cause began is none of its victims."""
+        that was asked for after the cause began is not its victim."""
         self.answers[side] += 1
         self.bad[side] += bad
         if self._has_known_cause(side, first=first, bad=bad, unix_ms=unix_ms, asked_unix_ms=asked_unix_ms):

@@ -149,7 +149,7 @@ class Site:
         return "" if self._robots.can_fetch(url, _AGENT) else "leads to a page that robots.txt forbids"
 
     def _listed(self, client: httpx2.Client, first: Fetched) -> list[str]:
-        """Return the pages of a sitemap, and of those that it lists. Raises `SettingsError` if it is none."""
+        """Return the pages of a sitemap, and of those that it lists. Raises `SettingsError` if it is not a sitemap."""
         pages, sitemaps = _of_sitemap(first)
         if pages is None:
             raise SettingsError(f"PAGES {self._start}: is XML, but no sitemap; name a page or a sitemap")
