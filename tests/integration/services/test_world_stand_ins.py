@@ -35,6 +35,8 @@ from workers.kv.store import ASK_SESSION, ASK_SHARED, OPEN
 ROOT: Final = Path(__file__).parents[3]
 PROGRAMS: Final = 250
 AT_ONCE: Final = 24
+FREELY_LED: Final = 3
+"""In so many programs the brokers may choose unlike leaders each time."""
 SETTLE_S: Final = {1: 0.1, 2: 0.4, 3: 1.5}
 """How long an answer may take, by attempt."""
 COMMANDS: Final = 400
@@ -75,6 +77,14 @@ async def differing(world: Mapping[int, Any], bootstrap: str, attempt: int) -> d
     return {seed: real[seed] for seed in world if real[seed] != world[seed]}
 
 
+def until_another_leads(real: Any, world: Any) -> tuple[list[Any], list[Any]]:
+    """Return the answers of both up to the step in which the brokers chose unlike leaders, as each may."""
+    (real, _), (world, _) = real, world
+    looks = zip((looks for *_, looks in real), (looks for *_, looks in world), strict=True)
+    steps = next((number for number, (one, other) in enumerate(looks, 1) if one != other), len(real))
+    return [step[:2] for step in real[:steps]], [step[:2] for step in world[:steps]]
+
+
 @pytest.mark.long
 @pytest.mark.timeout(900)
 async def test_the_worlds_kafka_answers_like_apache_kafka(kafka_broker: KafkaBroker) -> None:
@@ -83,7 +93,10 @@ async def test_the_worlds_kafka_answers_like_apache_kafka(kafka_broker: KafkaBro
     for attempt in SETTLE_S:
         real = await differing(world, kafka_broker.bootstrap, attempt)
         world = {seed: world[seed] for seed in real}
-    assert real == world
+    assert len(real) <= FREELY_LED
+    for seed in real:
+        answers, expected = until_another_leads(real[seed], world[seed])
+        assert answers == expected, f"program {seed}"
 
 
 def steps(chance: random.Random) -> list[list[Any]]:

@@ -1,7 +1,8 @@
 """Random steps of a consumer group's members, request by request: join, sync, commit, leave, die.
 
 The broker freely chooses the next leader among several followers. So a step names no member by its id: it selects one
-by its state (`Member.looks`), and reports for each whether it leads.
+by its state (`Member.looks`), and reports for each whether it leads. Where the followers were unlike, two brokers that
+chose differently are asked different things from then on.
 """
 
 import asyncio
@@ -66,6 +67,10 @@ class Group:
     def steps(self) -> tuple[Callable[[], Awaitable[Any]], ...]:
         twice = self.join, self.sync, self.together, self.heartbeat, self.commit
         return *twice, *twice, self.offsets, self.leave, self.expel, self.reconnect, self.die, self.be_late, self.nobody
+
+    @property
+    def looks(self) -> list[str]:
+        return sorted(f"{member.looks}" for member in self._members)
 
     async def start(self) -> None:
         self._admin = await self._connected()

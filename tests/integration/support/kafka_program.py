@@ -1,4 +1,5 @@
-"""Random programs of Kafka client requests, run by a real broker and by the world's: `run` returns each step's answers.
+"""Random programs of Kafka client requests, run by a real broker and by the world's: `run` returns each step's answers,
+and what its group's members are after it.
 
 A step waits for the one before, so the broker's answers are determined. Run as a program with seeds as arguments, it
 uses the world's broker and prints a line of JSON per seed.
@@ -70,11 +71,11 @@ class Program:
         try:
             for _ in range(STEPS):
                 step = self.chance.choice(self.chance.choice(((*logs, self.trim), groups, groups)))
-                seen.append([step.__name__, await step()])
+                seen.append([step.__name__, await step(), self.group.looks])
         finally:
             await self._producer.stop()
             await self._reader.stop()
-            seen.append(["at last", await self.group.stop()])
+            seen.append(["at last", await self.group.stop(), []])
         return seen
 
     def _some(self) -> TopicPartition:
