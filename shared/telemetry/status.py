@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from ipaddress import ip_address
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import Final
 
 import msgspec
@@ -34,6 +34,9 @@ _CONNECTIONS: Final = 256
 _ADDRESS_PART: Final = 4
 _HEAD_S: Final = 5.0
 _UNREAD_S: Final = 10.0
+# The part of the time that a flood of requests for metrics may take, and the CPU time that is free of it.
+_PAGES_PART: Final = 4
+_PAGES_BURST_S: Final = 1.0
 # Every browser sends one of these headers, and no probe does.
 _OF_BROWSERS: Final = ("Origin", "Referer", "Cookie", "Accept-Language", "Sec-Fetch-Site", "Sec-Fetch-Mode")
 _CHANGES: Final = frozenset({"/drain"})
@@ -131,19 +134,27 @@ def _is_inner(host: str) -> bool:
 
 @dataclass(slots=True)
 class Paced:
-    """A page that is cached for three times as long as it took to make, so that a flood of requests costs at most a
-    quarter of the process's time. `clock` is in seconds.
+    """A page that is made for each request, but takes at most a quarter of the time: more requests than that get the
+    last page again.
+
+    Attributes:
+        cpu_s: the CPU time of this thread, so that another process's load makes a page no dearer.
+        now_s: the time.
     """
 
-    clock: Callable[[], float] = perf_counter
+    cpu_s: Callable[[], float] = thread_time
+    now_s: Callable[[], float] = perf_counter
     _page: Response | None = None
-    _next_s: float = 0.0
+    _owed_s: float = 0.0
+    _seen_s: float = 0.0
 
     def get(self, make: Callable[[], Response | None]) -> Response | None:
-        began_s = self.clock()
-        if self._page is None or began_s >= self._next_s:
+        now_s, began_s = self.now_s(), self.cpu_s()
+        self._owed_s = max(0.0, self._owed_s - (now_s - self._seen_s) / _PAGES_PART)
+        self._seen_s = now_s
+        if self._page is None or self._owed_s < _PAGES_BURST_S:
             self._page = make()
-            self._next_s = self.clock() + 3 * (self.clock() - began_s)
+            self._owed_s += self.cpu_s() - began_s
         return self._page
 
 

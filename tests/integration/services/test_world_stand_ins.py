@@ -36,7 +36,7 @@ ROOT: Final = Path(__file__).parents[3]
 PROGRAMS: Final = 250
 AT_ONCE: Final = 24
 FREELY_LED: Final = 3
-"""In so many programs the brokers may choose unlike leaders each time."""
+"""The number of programs in which the brokers may choose unlike leaders each time."""
 SETTLE_S: Final = {1: 0.1, 2: 0.4, 3: 1.5}
 """How long an answer may take, by attempt."""
 COMMANDS: Final = 400

@@ -2,7 +2,7 @@
 
 The broker freely chooses the next leader among several followers. So a step names no member by its id: it selects one
 by its state (`Member.looks`), and reports for each whether it leads. Where the followers were unlike, two brokers that
-chose differently are asked different things from then on.
+chose differently are asked different things in all later steps.
 """
 
 import asyncio
