@@ -2,7 +2,6 @@
 
 import gzip
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,11 +9,10 @@ import httpx2
 import pytest
 
 from shared.faq.entries import read_entries
-from tests.unit.ops.operate.faq.test_read import read as read_pages
+from tests.unit.ops.operate.faq.conftest import Answer, Read
 
 START: Final = "https://shop.example/help/"
 ENGLISH: Final = "We deliver to all countries of the EU, and the parcel is with you in three days."
-Answer = str | bytes | tuple[int, dict[str, str], str | bytes]
 
 
 def page(title: str, *links: str, text: str = "") -> str:
@@ -29,49 +27,6 @@ def sitemap(*urls: str, kind: str = "url") -> Answer:
     listed = "".join(f"<{kind}><loc> {url} </loc><lastmod>2026-11-01</lastmod></{kind}>" for url in urls)
     xml = f'<?xml version="1.0"?><{root} xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">{listed}</{root}>'
     return 200, {"content-type": "application/xml"}, xml
-
-
-@pytest.fixture
-def serve(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, Answer]], list[str]]:
-    """Serve these answers by their addresses; return the addresses that were asked for."""
-
-    def start(answers: dict[str, Answer]) -> list[str]:
-        asked: list[str] = []
-
-        def answer(request: httpx2.Request) -> httpx2.Response:
-            url = str(request.url)
-            asked.append(url)
-            found = answers.get(url, (404, {}, "gone"))
-            if isinstance(found, Exception):
-                raise found
-            status, headers, body = found if isinstance(found, tuple) else (200, {}, found)
-            body = body.encode() if isinstance(body, str) else body
-            return httpx2.Response(status, headers={"content-type": "text/html", **headers}, content=body)
-
-        client = httpx2.Client
-
-        def connect(**options: Any) -> httpx2.Client:
-            return client(transport=httpx2.MockTransport(answer), **options)
-
-        monkeypatch.setattr("ops.operate.faq.site.httpx2.Client", connect)
-        return asked
-
-    return start
-
-
-Read = Callable[..., tuple[int, list[str]]]
-
-
-@pytest.fixture
-def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Read:
-    """Read pages; return the command's status, and the questions that it has written."""
-
-    def start(*words: str) -> tuple[int, list[str]]:
-        out = tmp_path / "pages.json"
-        status = read_pages(monkeypatch, *words, "--out", str(out))
-        return status, [entry.question for entry in read_entries(out)] if out.exists() else []
-
-    return start
 
 
 def test_pages_below_the_address_are_read_by_their_links(
