@@ -1,4 +1,4 @@
-"""Read a shop's files as pages: Markdown, HTML, CSV, and the JSON of help centres."""
+"""Read a shop's files as pages: Markdown, HTML, PDF, Word, spreadsheets, CSV, and the JSON of help centres."""
 
 import codecs
 import csv
@@ -15,6 +15,7 @@ from markdown_it import MarkdownIt
 
 from ops.operate.faq.articles import articles_in
 from ops.operate.faq.blocks import Asked, Block, Heading
+from ops.operate.faq.documents import KINDS, MOST_MIB, Document, open_document
 from ops.operate.faq.html import Html, read_html, text_of
 from shared.errors import SettingsError
 from shared.faq.texts import shown
@@ -23,8 +24,8 @@ _MARKDOWN: Final = (".md", ".markdown", ".mdx", ".txt")
 _HTML: Final = (".html", ".htm", ".xhtml", ".shtml", ".php", ".asp", ".aspx", ".jsp", "")
 _TABLES: Final = (".csv", ".tsv")
 _JSON: Final = ".json"
-_DOCUMENTS: Final = (".pdf", ".docx", ".doc", ".odt", ".rtf", ".xlsx", ".xls", ".ods")
-_MOST_BYTES: Final = 16 * 1024 * 1024
+_OTHERS: Final = (".doc", ".odt", ".rtf")
+_MOST_TEXT_MIB: Final = 16
 _SNIFFED_CHARS: Final = 2_048
 _LOOKS_LIKE_HTML: Final = re.compile(r"<!doctype html|<html|<body", re.IGNORECASE)
 _HAS_MARKUP: Final = re.compile(r"</?[a-zA-Z][^<>]*>|&(?:#\d+|#x[0-9a-fA-F]+|[a-zA-Z]+\d*);")
@@ -99,26 +100,28 @@ class Pages:
             if but is not None and path.resolve() == but.resolve():
                 continue
             kind = path.suffix.partition("?")[0].lower()
-            if not self.add(name, kind, partial(_text_of, path)):
+            if not self.add(name, kind, partial(_content_of, path, kind)):
                 self.ignored[path.suffix.lower() or "no suffix"] += 1
 
-    def add(self, name: str, kind: str, text: Callable[[], str]) -> bool:
-        """Read the text of a file with the suffix `kind`; return whether that kind has pages."""
+    def add(self, name: str, kind: str, content: Callable[[], str | Document]) -> bool:
+        """Read the content of a file with the suffix `kind`; return whether that kind has pages."""
         try:
-            return self._add(name, kind, text)
+            return self._add(name, kind, content)
         except UnreadableError as error:
             self.left_out.append(LeftOut(name, "", str(error)))
         except RecursionError:
             self.left_out.append(LeftOut(name, "", "is nested too deeply"))
         return True
 
-    def _add(self, name: str, kind: str, text_of_file: Callable[[], str]) -> bool:
-        if kind in _DOCUMENTS:
-            raise UnreadableError(f"{kind} is not read; save it as HTML, Markdown or CSV")
-        if kind not in (*_MARKDOWN, *_HTML, *_TABLES, _JSON):
+    def _add(self, name: str, kind: str, content: Callable[[], str | Document]) -> bool:
+        if kind in _OTHERS:
+            raise UnreadableError(f"{kind} is not read; save it as .docx, .pdf or HTML")
+        if kind not in (*_MARKDOWN, *_HTML, *_TABLES, *KINDS, _JSON):
             return False
-        text = text_of_file()
-        if kind == _JSON:
+        text = content()
+        if isinstance(text, Document):
+            self._read_document(name, text)
+        elif kind == _JSON:
             self._read_articles(name, text)
         elif kind in _TABLES:
             self._read_table(name, text)
@@ -130,10 +133,21 @@ class Pages:
             return False
         return True
 
+    def _read_document(self, name: str, document: Document) -> None:
+        if document.fault:
+            raise UnreadableError(document.fault)
+        if document.note:
+            self.left_out.append(LeftOut(name, "", document.note))
+        for part in document.parts:
+            if part.sheet:
+                self.add(f"{name} {part.sheet}", part.kind, partial(str, part.text))
+            else:
+                self.pages.append(_page(name, read_html(part.text)))
+
     def _read_table(self, name: str, text: str) -> None:
         text = re.sub(r"\Asep=.\r?\n", "", text)
         first = text.partition("\n")[0]
-        csv.field_size_limit(_MOST_BYTES)
+        csv.field_size_limit(_MOST_TEXT_MIB << 20)
         try:
             rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=max("\t;,|", key=first.count)))
         except csv.Error as error:
@@ -196,13 +210,16 @@ def _name(path: str) -> str:
     return printable(path.encode("utf-8", "replace").decode())
 
 
-def _text_of(path: Path) -> str:
+def _content_of(path: Path, kind: str) -> str | Document:
+    most = MOST_MIB if kind in KINDS else _MOST_TEXT_MIB
     try:
-        if (size := path.stat().st_size) > _MOST_BYTES:
-            raise UnreadableError(f"has {size / 1024 / 1024:.0f} MiB, the most is 16; split it")
+        if (size := path.stat().st_size) > most << 20:
+            raise UnreadableError(f"has {size / (1 << 20):.0f} MiB, the most is {most}; split it")
         data = path.read_bytes()
     except OSError as error:
         raise UnreadableError(f"{error.strerror or error}; change its permissions") from error
+    if kind in KINDS:
+        return open_document(kind, data)
     form = "utf-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
     try:
         return data.decode(form)

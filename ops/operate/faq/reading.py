@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from ops.command_line import settings_of
+from ops.operate.faq.documents import Document
 from ops.operate.faq.entries import Entries, encode, not_read
 from ops.operate.faq.files import LeftOut, Pages, is_address
 from ops.operate.faq.sections import read_once, sections_of, with_own_titles
@@ -39,7 +40,7 @@ def read_as_faq(named: Sequence[str], out: Path | None, most_pages: int) -> None
     for address in filter(is_address, named):
         site = Site(address, most_pages)
         for fetched in site.fetch():
-            found.add(fetched.url, fetched.kind, partial(str, fetched.text))
+            found.add(fetched.url, fetched.kind, partial(_given, fetched.content))
         found.left_out += site.left_out
     own, repeated = read_once(with_own_titles(found.pages))
     entries = Entries(_others(out), before)
@@ -61,6 +62,10 @@ def read_as_faq(named: Sequence[str], out: Path | None, most_pages: int) -> None
         read_entries(new)
         new.replace(out)
     sys.stdout.write(f"{out}: written; use it by REPLYLINE_FAQ__PATH={out}, or a folder with it\n")
+
+
+def _given(content: str | Document) -> str | Document:
+    return content
 
 
 def _before(out: Path | None) -> list[FaqEntry]:

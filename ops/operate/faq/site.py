@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import PurePosixPath
 from typing import Final
 from urllib.parse import urldefrag, urljoin, urlsplit
 from xml.etree import ElementTree as ET
@@ -21,6 +22,7 @@ from protego import Protego
 from selectolax.lexbor import LexborHTMLParser
 
 from ops.operate.diagnose.addresses import check_option
+from ops.operate.faq.documents import KINDS, MOST_MIB, Document, open_document
 from ops.operate.faq.files import LeftOut, printable
 from shared.errors import SettingsError
 from shared.hosts import WEB
@@ -30,7 +32,7 @@ _AGENT: Final = "Replyline"
 _AT_ONCE: Final = 4
 _TIMEOUT_S: Final = 20.0
 _PAGE_S: Final = 60.0
-_MOST_BYTES: Final = 16 * 1024 * 1024
+_MOST_TEXT_MIB: Final = 16
 _MOST_SITEMAPS: Final = 100
 _MOST_REDIRECTS: Final = 5
 _OK, _SERVER_ERROR = 200, 500
@@ -46,7 +48,13 @@ _KINDS: Final = {
     "text/xml": ".xml",
     "application/gzip": ".xml",
     "application/x-gzip": ".xml",
+    "application/pdf": ".pdf",
+    "application/vnd.openxmlformats-officedocument.wordprocessingml.document": ".docx",
+    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": ".xlsx",
+    "application/vnd.ms-excel": ".xls",
+    "application/vnd.oasis.opendocument.spreadsheet": ".ods",
 }
+_UNNAMED: Final = ("application/octet-stream", "binary/octet-stream", "application/force-download")
 _CHARSET: Final = re.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?([\w-]+)""", re.IGNORECASE)
 _SNIFFED_BYTES: Final = 2_048
 # Python's, but no page's. Decoding a page of 16 MiB as punycode would take a day.
@@ -55,11 +63,11 @@ _NO_CHARSETS: Final = ("idna", "punycode", "raw-unicode-escape", "undefined", "u
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A page of a site: its address, its kind as a file's suffix, and its text."""
+    """A page of a site: its address, its kind as a file's suffix, and its text or what was read of a document."""
 
     url: str
     kind: str
-    text: str
+    content: str | Document
 
 
 _FetchAll = Callable[[Iterable[str]], Iterator[Fetched | None]]
@@ -175,7 +183,7 @@ def _fetch(client: httpx2.Client, url: str, why_not: Callable[[str], str]) -> Fe
                     continue
                 if response.status_code != _OK:
                     raise _NoPageError(f"has status {response.status_code}")
-                return Fetched(str(response.url), kind := _kind(response), _text(url, kind, response))
+                return Fetched(str(response.url), kind := _kind(response), _content(url, kind, response))
         except httpx2.TimeoutException:
             raise _NoPageError(f"does not answer within {_TIMEOUT_S:.0f} s") from None
         except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
@@ -190,13 +198,18 @@ def _login_in(url: str) -> str:
 
 def _kind(response: httpx2.Response) -> str:
     named = response.headers.get("content-type", "text/html").partition(";")[0].strip().lower()
+    ending = PurePosixPath(response.url.path).suffix.lower()
+    if named in _UNNAMED and ending in KINDS:
+        return ending
     if named not in _KINDS:
         raise _NoPageError(f"is {named or 'of no type'}, which is not read; save it as HTML, Markdown or CSV")
     return _KINDS[named]
 
 
-def _text(url: str, kind: str, response: httpx2.Response) -> str:
-    data = _read(response)
+def _content(url: str, kind: str, response: httpx2.Response) -> str | Document:
+    data = _read(response, MOST_MIB if kind in KINDS else _MOST_TEXT_MIB)
+    if kind in KINDS:
+        return open_document(kind, bytes(data))
     if kind == ".xml" and data.startswith(b"\x1f\x8b"):
         return _unpacked(bytes(data)).decode("utf-8", "replace")
     meta = _CHARSET.search(data[:_SNIFFED_BYTES])
@@ -216,13 +229,13 @@ def _codec(charset: str) -> str:
     return "utf-8-sig" if name == "utf-8" else name
 
 
-def _read(response: httpx2.Response) -> bytearray:
+def _read(response: httpx2.Response, most_mib: int = _MOST_TEXT_MIB) -> bytearray:
     """Read a body. Raises `_NoPageError` if it is too long, or too slow: each byte may come in time."""
     data, until_s = bytearray(), time.monotonic() + _PAGE_S
     for part in response.iter_bytes():
         data += part
-        if len(data) > _MOST_BYTES:
-            raise _NoPageError(f"has more than {_MOST_BYTES // 1024 // 1024} MiB; split it")
+        if len(data) > most_mib << 20:
+            raise _NoPageError(f"has more than {most_mib} MiB; split it")
         if time.monotonic() > until_s:
             raise _NoPageError(f"takes longer than {_PAGE_S:.0f} s")
     return data
@@ -231,11 +244,11 @@ def _read(response: httpx2.Response) -> bytearray:
 def _unpacked(data: bytes) -> bytes:
     unpacking = zlib.decompressobj(wbits=31)
     try:
-        found = unpacking.decompress(data, _MOST_BYTES)
+        found = unpacking.decompress(data, _MOST_TEXT_MIB << 20)
     except zlib.error:
         raise _NoPageError("is no gzip file") from None
     if unpacking.unconsumed_tail:
-        raise _NoPageError(f"has more than {_MOST_BYTES // 1024 // 1024} MiB; split it")
+        raise _NoPageError(f"has more than {_MOST_TEXT_MIB} MiB; split it")
     return found
 
 
@@ -256,9 +269,9 @@ def _robots(client: httpx2.Client, url: str) -> str:
 
 
 def _links(page: Fetched) -> list[str]:
-    if page.kind != ".html":
+    if page.kind != ".html" or isinstance(page.content, Document):
         return []
-    tree = LexborHTMLParser(page.text)
+    tree = LexborHTMLParser(page.content)
     base = tree.css_first("base[href]")
     start, found = page.url, []
     with suppress(ValueError):  # a malformed address
@@ -273,8 +286,10 @@ def _links(page: Fetched) -> list[str]:
 
 def _of_sitemap(page: Fetched) -> tuple[list[str] | None, list[str]]:
     """Return the pages and the sitemaps that a sitemap lists; None if it is no sitemap."""
+    if isinstance(page.content, Document):
+        return None, []
     try:
-        root = ET.fromstring(page.text.strip())  # noqa: S314 - expat itself refuses entities that grow
+        root = ET.fromstring(page.content.strip())  # noqa: S314 - expat itself refuses entities that grow
     except (ET.ParseError, ValueError):
         return None, []
     kind = root.tag.rpartition("}")[2]

@@ -13,7 +13,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS: dict[str, list[str]] = {
     "demo": ["ops", "grpc", "onnx", "embedded"],
     "image": ["ops", "grpc", "onnx", "embedded", "tracing"],
-    "test": ["ops", "grpc", "onnx", "embedded", "tracing", "dev"],
+    "test": ["ops", "documents", "grpc", "onnx", "embedded", "tracing", "dev"],
 }
 GPU_ENGINES = ("torch", "tensorrt-rtx", "tensorrt")
 

@@ -34,7 +34,7 @@ ONE = {
     "shopify.json": json.dumps({"data": {"shop": {"shippingPolicy": {"title": "Shipping", "body": ENGLISH}}}}),
 }
 NONE = {
-    "a.pdf": ("", "a.pdf: .pdf is not read; save it as HTML, Markdown or CSV"),
+    "a.doc": ("", "a.doc: .doc is not read; save it as .docx, .pdf or HTML"),
     "a.html": ("<form><input type=password></form>", "a.html: asks for a password; save the page that is behind it"),
     "b.html": ("<title>404 Not Found</title><p>Oh no</p>", 'b.html: says "404 Not Found"'),
     "c.html": ("<div>" * 5_000, "c.html: is nested too deeply"),
