@@ -101,6 +101,7 @@ TYPED: Final = {
     "docs/production.md: pip install": "installs packages; tests/integration/doors/test_packages.py runs the wheel",
     "docs/production.md: docker compose run": _COMPOSE,
     "docs/production.md: mkdir -p pages faq": DEMO,
+    "docs/production.md: printf 'id;lang": DEMO,
     "docs/production.md: export REPLYLINE_FAQ__PATH=$PWD/mine.json": DEMO,
     "docs/production.md: replyline eval --fit --questions mine.jsonl": "names fifty questions of the reader's own",
     "docs/reliability.md: make reliability": _MINUTES,

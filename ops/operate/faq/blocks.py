@@ -20,11 +20,27 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A question with its answer, as the page marks them. `whole`: it needs no heading above to be understood."""
+    """A question with its answer, as the page marks them.
+
+    Attributes:
+        whole: it needs no heading above to be understood
+        row: the other cells of its row in a table; None if it is in no table
+    """
 
     question: str
     answer: str
     whole: bool = field(default=False, compare=False)
+    row: "Row | None" = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The other cells of a table's row; each may be empty. Rows of one `id` are an entry in several languages."""
+
+    id: str = ""
+    language: str = ""
+    url: str = ""
+    also: tuple[str, ...] = ()
 
 
 Block = Heading | Text | Asked

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from ops.operate.faq.blocks import Row
 from ops.operate.faq.files import LeftOut
 from ops.operate.faq.languages import is_foreign
 from ops.operate.faq.sections import Section, is_short
@@ -42,13 +43,13 @@ class Entries:
         self._kept: dict[str, tuple[Section, FaqEntry]] = {}
         self._conflicts: dict[str, Section] = {}
         self._named: set[str] = set()
+        self._ids: dict[tuple[str, str], str] = {}
 
     def add(self, sections: Sequence[Section]) -> None:
-        """Add a page's sections, but not those in a language that the FAQ does not speak."""
-        text = "\n".join(f"{section.question}\n{section.answer}" for section in sections)
-        if sections and is_foreign(text, sections[0].language):
-            named = f' (it says "{sections[0].language}")' if sections[0].language else ""
-            self.left_out.append(LeftOut(sections[0].page, "", f"is in neither English nor Chinese{named}"))
+        """Add a page's sections, but not those in a language that the FAQ does not speak. Rows are judged singly."""
+        text = "\n".join(f"{section.question}\n{section.answer}" for section in sections if section.row is None)
+        if text and is_foreign(text, sections[0].language):
+            self.left_out.append(LeftOut(sections[0].page, "", _foreign(sections[0])))
             return
         for section in sections:
             self._add(section)
@@ -63,7 +64,11 @@ class Entries:
         elif asked in self._conflicts:
             self._leave_out(section, _conflict(self._conflicts[asked]))
         elif asked not in self._kept:
-            self._kept[asked] = section, _entry(section, question, answer, asked)
+            entry = _entry(section, question, answer, asked)
+            if (named := self._ids.setdefault((entry.id, entry.language), question)) != question:
+                self._leave_out(section, f"has the id of {shown(named)}; give it another")
+            else:
+                self._kept[asked] = section, entry
         elif set(facts_in(self._kept[asked][1].answer)) != set(facts_in(answer)):
             other, _ = self._kept.pop(asked)
             self._conflicts[asked] = section
@@ -78,7 +83,10 @@ class Entries:
         Entries that are in no page any more are left out. They are listed in `left_out`, unless their question is
         listed there already or no entry is kept."""
         asked = {*self._kept, *self._taken}
-        found = {(entry.id, entry.language): entry for _, entry in self._kept.values()}
+        found = {
+            (entry.id, entry.language): msgspec.structs.replace(entry, also=self._new_wordings(section, entry, asked))
+            for section, entry in self._kept.values()
+        }
         for old in self._before:
             new = found.get((old.id, old.language))
             if new is None and any((old.id, language) in found for language in ("en", "zh")):
@@ -89,12 +97,25 @@ class Entries:
                 self.left_out.append(LeftOut("the file before", old.question, "is on no page any more"))
             else:
                 wordings = {
-                    name: tuple(each for each in getattr(old, name) if _asked(each) not in asked)
+                    name: (*getattr(new, name), *(each for each in getattr(old, name) if _asked(each) not in asked))
                     for name in ("alternatives", "also")
                 }
                 found[old.id, old.language] = msgspec.structs.replace(new, **wordings)
                 asked.update(_asked(each) for name in wordings for each in wordings[name])
         return list(found.values())
+
+    def _new_wordings(self, section: Section, entry: FaqEntry, asked: set[str]) -> tuple[str, ...]:
+        """Return the wordings that no other entry has, and add them to `asked`; the others are left out."""
+        new = []
+        for each in {_asked(text): _visible(text) for text in entry.also}.values():
+            if (fault := fault_of(each, MAX_QUESTION_CHARS)) is not None:
+                self.left_out.append(LeftOut(section.page, entry.question, f"a wording has {fault}"))
+            elif _asked(each) and _asked(each) not in asked:
+                asked.add(_asked(each))
+                new.append(each)
+            elif _asked(each) != _asked(entry.question):
+                self.left_out.append(LeftOut(section.page, entry.question, f"its wording {shown(each)} is another's"))
+        return tuple(new)
 
     def _leave_out(self, section: Section, why: str) -> None:
         self.left_out.append(LeftOut(section.page, section.question, why))
@@ -126,9 +147,11 @@ def _asked(text: str) -> str:
 
 
 def _entry(section: Section, question: str, answer: str, asked: str) -> FaqEntry:
-    """Return a section as an entry. Its id stays while the question does."""
-    digest = hashlib.blake2b(asked.encode(), digest_size=_DIGEST_BYTES).hexdigest()
-    slug = re.sub(r"[^a-z0-9]+", "-", question.lower())[:_SLUG_CHARS].strip("-")
+    """Return a section as an entry. Its id stays while the question does, or the id that a table's row gives it."""
+    row = section.row or Row()
+    digest = hashlib.blake2b((row.id or asked).encode(), digest_size=_DIGEST_BYTES).hexdigest()
+    slug = re.sub(r"[^a-z0-9]+", "-", (row.id or question).lower())[:_SLUG_CHARS].strip("-")
+    page = row.url or section.page
     topic = " ".join(_visible(section.topic).split())[:MAX_QUESTION_CHARS]
     return FaqEntry(
         id=f"{slug or 'page'}-{digest}",
@@ -137,21 +160,27 @@ def _entry(section: Section, question: str, answer: str, asked: str) -> FaqEntry
         question=question,
         alternatives=(),
         answer=answer,
-        url=section.page if is_page(section.page) else "",
+        also=row.also,
+        url=page if is_page(page) else "",
     )
 
 
 def _fault(section: Section, question: str, answer: str) -> str | None:
-    if is_short(section):
+    if section.row is None and is_short(section):
         return f"says only {shown(answer)}"
     for text, most in ((question, MAX_QUESTION_CHARS), (answer, MAX_ANSWER_CHARS)):
         if (fault := fault_of(text, most)) is not None:
             return f"has {fault}"
     if not _asked(question):
         return "has no word in English or Chinese"
-    if is_foreign(f"{question}\n{answer}"):
-        return "is in neither English nor Chinese"
+    if is_foreign(f"{question}\n{answer}", section.language if section.row is not None else ""):
+        return _foreign(section)
     return None
+
+
+def _foreign(section: Section) -> str:
+    named = f" (it says {shown(section.language)})" if section.language else ""
+    return f"is in neither English nor Chinese{named}"
 
 
 def _conflict(other: Section) -> str:

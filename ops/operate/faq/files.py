@@ -2,7 +2,6 @@
 
 import codecs
 import csv
-import io
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -17,6 +16,7 @@ from ops.operate.faq.articles import articles_in
 from ops.operate.faq.blocks import Asked, Block, Heading
 from ops.operate.faq.documents import KINDS, MOST_MIB, Document, open_document
 from ops.operate.faq.html import Html, read_html, text_of
+from ops.operate.faq.rows import read_rows
 from shared.errors import SettingsError
 from shared.faq.texts import shown
 
@@ -31,10 +31,6 @@ _LOOKS_LIKE_HTML: Final = re.compile(r"<!doctype html|<html|<body", re.IGNORECAS
 _HAS_MARKUP: Final = re.compile(r"</?[a-zA-Z][^<>]*>|&(?:#\d+|#x[0-9a-fA-F]+|[a-zA-Z]+\d*);")
 _FRONT_MATTER: Final = re.compile(r"\A(---|\+\+\+)\r?\n(\w[^\n]*\n(?:[^\n]*\n)*?)\1[ \t]*(?:\r?\n|\Z)")
 _TEMPLATE_LINE: Final = re.compile(r"^[ \t]*\{%[^\n]*%\}[ \t]*$", re.MULTILINE)
-_COLUMNS: Final = {
-    "question": ("question", "questions", "q", "title", "frage", "问题", "問題", "标题", "標題"),
-    "answer": ("answer", "answers", "a", "text", "body", "content", "antwort", "答案", "回答", "内容", "內容"),
-}
 _SHORT_PAGE_CHARS: Final = 400
 _MISSING: Final = re.compile(r"\s*(?:404\b|(?:page|site) not found|not found\s*(?:$|[|–-]))", re.IGNORECASE)
 
@@ -145,29 +141,12 @@ class Pages:
                 self.pages.append(_page(name, read_html(part.text)))
 
     def _read_table(self, name: str, text: str) -> None:
-        text = re.sub(r"\Asep=.\r?\n", "", text)
-        first = text.partition("\n")[0]
         csv.field_size_limit(_MOST_TEXT_MIB << 20)
         try:
-            rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=max("\t;,|", key=first.count)))
-        except csv.Error as error:
-            raise UnreadableError(f"is no table: {error}") from error
-        header = [cell.strip().casefold() for cell in rows[0]] if rows else []
-        places = {
-            column: next((header.index(each) for each in names if each in header), -1)
-            for column, names in _COLUMNS.items()
-        }
-        if -1 in places.values():
-            raise UnreadableError('its first row has to name the columns: "question" and "answer"')
-        asked = []
-        for number, row in enumerate(rows[1:], start=2):
-            question, answer = (_plain(row[place]) if place < len(row) else "" for place in places.values())
-            if question and answer:
-                asked.append(Asked(" ".join(question.split()), answer, whole=True))
-            elif question or answer:
-                self.left_out.append(
-                    LeftOut(name, question, f"has no {'answer' if question else 'question'}, row {number}")
-                )
+            asked, notes = read_rows(text, _plain)
+        except ValueError as error:
+            raise UnreadableError(str(error)) from error
+        self.left_out += [LeftOut(name, question, why) for question, why in notes]
         self.pages.append(Page(name, "", "", tuple(asked)))
 
     def _read_articles(self, name: str, text: str) -> None:

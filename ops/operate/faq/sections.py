@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Final
 
-from ops.operate.faq.blocks import Asked, Block, Heading, Text
+from ops.operate.faq.blocks import Asked, Block, Heading, Row, Text
 from ops.operate.faq.files import Page
 
 _QUESTION_ENDS: Final = ("?", "？")
@@ -30,7 +30,7 @@ _BETWEEN_NAMES: Final = re.compile(r" [|·•–—:-]{1,2} ")
 @dataclass(frozen=True, slots=True)
 class Section:
     """A question with its answer, from the page `page`. `topic` is the page's title, `path` the question with the
-    headings above it."""
+    headings above it, `row` its other cells in a table."""
 
     page: str
     language: str
@@ -38,6 +38,7 @@ class Section:
     question: str
     answer: str
     path: str
+    row: Row | None = None
 
 
 def read_once(pages: Sequence[Page]) -> tuple[list[Page], list[str]]:
@@ -101,10 +102,13 @@ def _sections_of(page: Page) -> Iterator[Section]:
         if isinstance(block, Text):
             body.append(block.text)
         elif isinstance(block, Asked):
+            row, language = block.row, block.row.language if block.row is not None else ""
             whole = _path(topic, [*path, Heading(6, block.question)])
             alone = block.question if block.whole or _is_question(block.question) else whole
             for question, answer in _cut(alone, [block.answer], _MOST_CHARS * 3):
-                yield Section(page.name, page.language, topic, question, answer, question.replace(alone, whole, 1))
+                named = question.replace(alone, whole, 1)
+                yield Section(page.name, language or page.language, topic, question, answer, named, row)
+                row = None  # of the first part only
         else:
             yield from section()
             path = [*(above for above in path if above.level < block.level), block]
