@@ -35,6 +35,9 @@ def path(
     seconds: Annotated[float, typer.Option(min=0.001, max=3_600, help="measured at each rate, in each round")] = 10.0,
     warmup: Annotated[float, typer.Option(min=0, max=3_600, help="seconds before, at each rate")] = 3.0,
     arrivals: Annotated[Literal["poisson", "even"], typer.Option(help="of the requests")] = "poisson",
+    profile: Annotated[
+        bool, typer.Option("--profile", help="a question's CPU by process and step too; needs py-spy, slows the path")
+    ] = False,
     rounds: Rounds = 3,
     json_path: JsonPath = None,
 ) -> None:
@@ -44,7 +47,7 @@ def path(
     parsed = parse_rates(rates)
     bench = Bench(rounds=rounds, json_path=json_path, engine="fake, no latency", broker="kafka", targets=TARGETS)
     settings, asking = settings_of("bench"), Asking(seconds=seconds, warmup_s=warmup, arrivals=arrivals)
-    run(lambda: bench_path(settings, bench, parsed, asking, Console(stderr=True)))
+    run(lambda: bench_path(settings, bench, parsed, asking, Console(stderr=True), profiled=profile))
 
 
 @bench_app.command("stream")

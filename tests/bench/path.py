@@ -4,6 +4,7 @@ Real Apache Kafka, Redis, one gateway, one worker with the fake engine; open loo
 the terminal event. For comparison, on the same broker, the bare prototype of the same hops (`tests.bench.echo`).
 """
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,6 +22,7 @@ from shared.errors import SettingsError
 from shared.settings import Settings
 from tests.bench.cell import FAILED, Bench, Cell, Figures, Target, standing
 from tests.bench.echo import REPLIES, REQUESTS, echo_latencies_ms
+from tests.bench.ledger import Ledger
 
 ANSWER_TOKENS: Final = (1, 8)
 TARGETS: Final = tuple(
@@ -64,34 +66,46 @@ class Asking:
         return round(rate * self.warmup_s), count
 
 
-async def bench_path(settings: Settings, bench: Bench, rates: list[float], asking: Asking, console: Console) -> None:
-    """Raises `ServiceError`, `SettingsError`."""
+async def bench_path(
+    settings: Settings, bench: Bench, rates: list[float], asking: Asking, console: Console, *, profiled: bool = False
+) -> None:
+    """Raises `ServiceError`, `SettingsError`. `profiled`: print a question's CPU by process and step."""
     for rate in rates:
         asking.counts(rate)
     console.print("starting Apache Kafka, Redis, a gateway, a worker and the bare prototype")
     with System(settings=settings, broker="kafka", env=_ENV) as system:
         await system.start_services()
-        _, url = await system.start_gateway()
-        await system.start_worker()
+        gateway, url = await system.start_gateway()
+        worker, _ = await system.start_worker()
         bare_url = await _start_bare(system)
+        pids = {"gateway": gateway.process.pid, "worker": worker.process.pid}
+        named = [(tokens, rate) for tokens in ANSWER_TOKENS for rate in rates]
+        ledgers = {_whole_name(*each): Ledger(pids) for each in named} if profiled else {}
         cells = [_bare(bare_url, rate, asking) for rate in rates]
-        cells += [_whole(url, rate, tokens, asking) for tokens in ANSWER_TOKENS for rate in rates]
-        await bench.run(cells, console)
+        cells += [_whole(url, rate, tokens, asking, ledgers.get(_whole_name(tokens, rate))) for tokens, rate in named]
+        await bench.run(cells, console, lambda _: {"ledger": {name: each.us for name, each in ledgers.items()}})
+        for name, ledger in ledgers.items():
+            print(f"\n{name}\n{ledger}")
 
 
-def _whole(url: str, rate: float, tokens: int, asking: Asking) -> Cell:
+def _whole(url: str, rate: float, tokens: int, asking: Asking, ledger: Ledger | None) -> Cell:
     async def measure(_: int) -> Figures:
         warmup, count = asking.counts(rate)
         limits = await LoadRun(url).look()
         texts = [question(_QUESTION_WORDS, at) for at in range(warmup + count)]
         times = schedule(asking.arrivals, rate=rate, count=len(texts))
         load = LoadRun(url, connections=_CONNECTIONS, max_inflight=limits.max_inflight)
-        outcomes = (await load.run(plan_of(texts, limits, max_output_tokens=tokens, times=times)))[warmup:]
+        plan = plan_of(texts, limits, max_output_tokens=tokens, times=times)
+        async with ledger.sampled(len(texts)) if ledger else nullcontext():
+            outcomes = (await load.run(plan))[warmup:]
         taken = summarise(outcomes).e2e_ms
         return {"p50_ms": taken.p50, "p99_ms": taken.p99, FAILED: sum(not outcome.by_model for outcome in outcomes)}
 
-    name = f"whole path, {tokens} tokens, {rate:g}/s"
-    return standing(name, measure, bases=(_bare_name(rate),))
+    return standing(_whole_name(tokens, rate), measure, bases=(_bare_name(rate),))
+
+
+def _whole_name(tokens: int, rate: float) -> str:
+    return f"whole path, {tokens} tokens, {rate:g}/s"
 
 
 def _bare(url: str, rate: float, asking: Asking) -> Cell:
