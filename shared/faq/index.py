@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.conversation.turn import Turn
-from shared.faq.decision.features import Asked
+from shared.faq.decision.features import QuestionTerms
 from shared.faq.decision.reading import Readings
 from shared.faq.decision.relation import least_relation, off_topic, relation_of
 from shared.faq.entries import LANGUAGES, PACKAGED_PATH, FaqEntry, FaqHit, read_entries
@@ -220,14 +220,16 @@ class FaqIndex:
         borne = self._borne(alone, previous, language)
         return reading.measured(self._with_leant_on(question, alone, previous, borne), hits, vector)
 
-    def _with_leant_on(self, question: _Question, alone: Asked, previous: Sequence[Turn], borne: int | None) -> Asked:
+    def _with_leant_on(
+        self, question: _Question, alone: QuestionTerms, previous: Sequence[Turn], borne: int | None
+    ) -> QuestionTerms:
         """Return a question that leans on the one before, with that; any other as it is, `alone`."""
         if not previous or not question.leans(borne):
             return alone
         language: Language = "zh" if alone.chinese else "en"
         return self._readings[language].asked(f"{without_courtesies(previous[-1].user)} {question.text}")
 
-    def _borne(self, asked: Asked, previous: Sequence[Turn], language: Language) -> int | None:
+    def _borne(self, asked: QuestionTerms, previous: Sequence[Turn], language: Language) -> int | None:
         """Return the place of the entry that answered the last question if it may answer this one too; else None."""
         if not previous or not previous[-1].grounding:
             return None

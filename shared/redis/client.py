@@ -50,7 +50,7 @@ class _HeldAsking(list[bytes]):
     """An ASKING that is held back until the same task packs the next command, possibly for another connection."""
 
 
-class _Asked(list[bytes]):
+class _AskedCommand(list[bytes]):
     """A command together with its preceding ASKING."""
 
 
@@ -71,7 +71,7 @@ class AskingConnection(Connection):
         if not _is_asking.get():
             return packed
         _is_asking.set(False)
-        return _Asked([*super().pack_command("ASKING"), *packed])
+        return _AskedCommand([*super().pack_command("ASKING"), *packed])
 
     async def send_packed_command(self, command: Any, check_health: bool = True) -> None:
         if not isinstance(command, _HeldAsking):
@@ -82,7 +82,7 @@ class AskingConnection(Connection):
         sent, self._sent = self._sent, None
         if isinstance(sent, _HeldAsking):
             return b"OK"
-        if isinstance(sent, _Asked):
+        if isinstance(sent, _AskedCommand):
             await super().read_response()
         return await super().read_response(*args, **options)
 

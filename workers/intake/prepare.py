@@ -43,7 +43,7 @@ _TOLD_CHARS_PER_TOKEN = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
+class _FoundAnswers:
     """What the FAQ says to a question: who answers, and what is sent if no model's answer can be.
 
     Attributes:
@@ -122,7 +122,7 @@ class Preparer:
         earlier = _earlier_turns(remembered, order, limit=self.settings.history_turns, most_chars=most_chars)
         return [_in_tokens_of(self.revision, turn) for turn in earlier]
 
-    async def _asked(self, order: Order, turns: Sequence[Turn], wire_unix_ms: float) -> _Asked:
+    async def _asked(self, order: Order, turns: Sequence[Turn], wire_unix_ms: float) -> _FoundAnswers:
         """Search the FAQ for the question, or for the entry that it chooses of those that the last answer offered."""
         offered = asked_by(turns[-1].output_text) if turns else ()
         text = plain(order.request.input)
@@ -146,7 +146,7 @@ class Preparer:
             ways_on=self.policy.ways_on,
             language=language,
         )
-        return _Asked(
+        return _FoundAnswers(
             decision=decision,
             instead=freshness.told(self.policy.reply(_without_the_model(decision, question)), wire_unix_ms),
             quoted=self._quoted(decision, found.hits, language, wire_unix_ms),

@@ -115,7 +115,7 @@ def sentences_of(entry: FaqEntry) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Asked:
+class QuestionTerms:
     """The terms of a question, computed once and compared with several entries.
 
     Attributes:
@@ -199,7 +199,7 @@ class _Overlap:
     lacking: list[float]
 
     @classmethod
-    def of(cls, asked: Asked, read: Read) -> Self:
+    def of(cls, asked: QuestionTerms, read: Read) -> Self:
         """Compare a question with an entry."""
         num_wordings, every_sentence = len(read.wordings.terms), range(len(read.sentences.terms))
         wordings, common = [0.0] * num_wordings, [0] * num_wordings
@@ -223,14 +223,14 @@ class _Overlap:
         lacking.sort(reverse=True)
         return cls(wordings, common, sentences, with_own, of_wordings, of_answer, of_both, lacking)
 
-    def alike(self, asked: Asked, read: Read) -> float:
+    def alike(self, asked: QuestionTerms, read: Read) -> float:
         """Return the highest Jaccard index, 0..1, of the question's terms and a wording's."""
         num, terms = len(asked.values), read.wordings.terms
         found = [both / (num + len(terms[place]) - both) for place, both in enumerate(self.common) if both]
         return max(found, default=0.0)
 
 
-def by_terms(asked: Asked, read: Read, *, score: float, lead: float, rank: int) -> dict[str, float]:
+def by_terms(asked: QuestionTerms, read: Read, *, score: float, lead: float, rank: int) -> dict[str, float]:
     """Return the measures of `BY_TERMS`.
 
     Args:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from shared.facts.proper import not_in
 from shared.faq.decision.asked import NEEDED
-from shared.faq.decision.features import WEIGHT_OF_UNKNOWN, Asked, Read, by_terms, by_vectors
+from shared.faq.decision.features import WEIGHT_OF_UNKNOWN, QuestionTerms, Read, by_terms, by_vectors
 from shared.faq.decision.near_words import BY_WORDS, NearWords
 from shared.faq.decision.packaged import deciders
 from shared.faq.entries import FaqEntry, FaqHit
@@ -45,15 +45,15 @@ class Readings:
         self._places = {entry.id: place for place, entry in enumerate(ranking.entries)}
         self._read: dict[str, Read] = {}
 
-    def asked(self, question: str, weights: Mapping[str, float] | None = None) -> Asked:
+    def asked(self, question: str, weights: Mapping[str, float] | None = None) -> QuestionTerms:
         """Return a question in plain characters, to be compared with entries. `weights`: those of its terms, if they
         are known."""
         mended = self._ranking.mended(self._terms_of.weights(question) if weights is None else weights)
         rarities = {term: rarity for term in mended if (rarity := self._ranking.rarity(term)) > 0}
-        return Asked.of(question, mended, rarities, chinese=self._ranking.entries[0].language == "zh")
+        return QuestionTerms.of(question, mended, rarities, chinese=self._ranking.entries[0].language == "zh")
 
     def read(
-        self, asked: Asked, hits: Sequence[FaqHit], vector: NDArray[np.float32] | None = None
+        self, asked: QuestionTerms, hits: Sequence[FaqHit], vector: NDArray[np.float32] | None = None
     ) -> tuple[FaqHit, ...]:
         """Return the hits with `sureness` and `bears_opening` set, the one that asks the same before any other.
 
@@ -75,7 +75,7 @@ class Readings:
             found.insert(0, msgspec.structs.replace(same, score=found[0].score))
         return tuple(found)
 
-    def borne(self, asked: Asked, name: str) -> int | None:
+    def borne(self, asked: QuestionTerms, name: str) -> int | None:
         """Return the place of the entry `name` if it may answer the question, which leans on one that it answered: it
         states each kind of fact asked for, and has some of the question's terms in its answer, or all of them."""
         place = self._places.get(name)
@@ -88,7 +88,9 @@ class Readings:
         covered = asked.share(read.wordings.having, read.sentences.having) >= _COVERED
         return place if (asked.kinds and answered) or covered else None
 
-    def _sureness(self, asked: Asked, hits: Sequence[FaqHit], vector: NDArray[np.float32] | None) -> list[float]:
+    def _sureness(
+        self, asked: QuestionTerms, hits: Sequence[FaqHit], vector: NDArray[np.float32] | None
+    ) -> list[float]:
         """Return how surely each hit's entry answers: surely if the question is one of its wordings, and below every
         threshold if it lacks a name of the question (Bitcoin, FSC), or states no fact of a kind that is asked for and
         `NEEDED` (who, which firm, how heavy)."""
@@ -108,13 +110,13 @@ class Readings:
             found[rank] = min(most, _UNSURE) if lacks_name else most
         return found
 
-    def _asks_the_same(self, asked: Asked, hit: FaqHit) -> bool:
+    def _asks_the_same(self, asked: QuestionTerms, hit: FaqHit) -> bool:
         """Return whether the question is one of the wordings of a hit's entry."""
         place = self._ranking.asked_as.get(asked.wording)
         own = place is not None and self._ranking.entries[place].id == hit.entry.id
         return own or asked.core in self._of(hit.entry).cores
 
-    def _sureness_without_names(self, asked: Asked, hits: Sequence[FaqHit], rank: int) -> float:
+    def _sureness_without_names(self, asked: QuestionTerms, hits: Sequence[FaqHit], rank: int) -> float:
         """Return how surely a hit's entry answers the question but for the names that it lacks: to "Do you ship to
         Japan?" the entry about shipping is quoted, which lists where to."""
         lacking = not_in(asked.names, self._of(hits[rank].entry).words)
@@ -125,14 +127,14 @@ class Readings:
         return self._by_terms.sureness([measured], hits[rank].entry.language)[0]
 
     def measured(
-        self, asked: Asked, hits: Sequence[FaqHit], vector: NDArray[np.float32] | None = None
+        self, asked: QuestionTerms, hits: Sequence[FaqHit], vector: NDArray[np.float32] | None = None
     ) -> list[dict[str, float]]:
         """Return the measures of each hit by name, those of `BY_VECTORS` and `BY_WORDS` only if there are vectors."""
         return [self._measure(asked, hits, rank, vector, frozenset(BY_WORDS)) for rank in range(len(hits))]
 
     def _measure(
         self,
-        asked: Asked,
+        asked: QuestionTerms,
         hits: Sequence[FaqHit],
         rank: int,
         vector: NDArray[np.float32] | None,

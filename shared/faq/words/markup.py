@@ -41,7 +41,7 @@ def without_markup(text: str) -> str:
     ("5 < 6", "<you@shop.example>", "R&D;") stays; so does one that would leave nothing to read."""
     for _ in range(_MOST_ESCAPES):
         if TAG.search(markup := elements_of(text)):
-            reader = _Reader(_COMMENT.sub("", markup[:_MAX_CHARS]))
+            reader = _MarkupReader(_COMMENT.sub("", markup[:_MAX_CHARS]))
             if not any(map(str.isalnum, reader.text)):
                 return text
             text = reader.text
@@ -83,7 +83,7 @@ def _closed(markup: str) -> str:
     return markup
 
 
-class _Reader(HTMLParser):
+class _MarkupReader(HTMLParser):
     """Collects what would be shown, in `text`."""
 
     def __init__(self, markup: str) -> None:
