@@ -5,9 +5,9 @@ that steps of 5 ms and 500 ms have the same weight. Other processes on the machi
 times longer, never shorter; so each kind of call is repeated until its two shortest agree, while there is time.
 
 A stored table is valid only for its key: the same engine, model, slots and threads on the same kind of machine. Any
-other table is measured again and replaced, and so is one whose formulas do not fit the measurements, since a disturbed
-quarter of an hour must not be used for months. No failure here stops a worker: a table that could not be stored is
-measured again at the next start.
+other table is measured again and replaced. So is one whose formulas do not fit the measurements, and one by which a
+decode step takes longer than it does now: a disturbed quarter of an hour must not be used for months. No failure here
+stops a worker: a table that could not be stored is measured again at the next start.
 """
 
 import tempfile
@@ -44,6 +44,8 @@ _MAX_ROUNDS: Final = 6
 _AGREE: Final = 1.05  # ratio of the two shortest calls
 _HELD_UP: Final = 1.5  # longer than this times the shortest: the call was delayed
 _MOST_ERROR: Final = 0.1  # maximum error of a stored formula; on a quiet machine it is 0.02 to 0.05
+_FASTER: Final = 0.75  # of the table's time: the table was measured while the whole engine was held up
+_CHECKS: Final = 2  # decode steps
 _NOISE: Final = 0.02  # of a time; a coefficient below this noise keeps the prior's value
 _SMALLEST_MS: Final = 1e-4  # used if the clock measured 0
 _NEAR_TOKENS: Final = 16
@@ -142,7 +144,9 @@ def load_or_calibrate(
         return CostModel.from_state(table), "calibrated: not kept"
     kept, why_not = _load(path, key)
     if kept is not None:
-        return CostModel.from_state(kept), "loaded"
+        if (slower := _too_slow(kept, engine, clock_s)) is None:
+            return CostModel.from_state(kept), "loaded"
+        why_not = slower
     measured = calibrate(engine, key, budget_s=budget_s, clock_s=clock_s)
     how = f"calibrated: {why_not}"
     misfit = _misfit(measured)
@@ -169,11 +173,9 @@ def calibrate(
     times_ms: defaultdict[_Probe, list[float]] = defaultdict(list)
     end_s = clock_s() + budget_s
     for probe in _probes(engine.info, times_ms):
-        start_s = clock_s()
-        if start_s >= end_s:
+        if clock_s() >= end_s:
             break
-        probe.run(engine)
-        times_ms[probe].append(max((clock_s() - start_s) * 1000, _SMALLEST_MS))
+        times_ms[probe].append(_timed_ms(probe, engine, clock_s))
     decodes = {probe.features: times for probe, times in times_ms.items() if isinstance(probe, _Decode)}
     prefills = {probe.features: times for probe, times in times_ms.items() if isinstance(probe, _Prefill)}
     laws = CostModel(decode=_fit(decodes, PRIOR_DECODE), prefill=_fit(prefills, PRIOR_PREFILL), mixes=key.mixes)
@@ -242,6 +244,22 @@ def _probes(info: EngineInfo, times_ms: Mapping[_Probe, Sequence[float]]) -> Ite
         yield _Prefill(rows=1, tokens=_LONG_TOKENS)
     for _ in range(_MAX_ROUNDS - 1):
         yield from [probe for probe in a_round if _in_doubt(times_ms[probe])]
+
+
+def _too_slow(table: CostTable, engine: Engine, clock_s: Callable[[], float]) -> str | None:
+    """Return why a table is of a slower machine than this one is now; None if it may be true."""
+    probe = _Decode(rows=1, past=min(_NEAR_TOKENS, engine.info.max_length // 2))
+    times_ms = [_timed_ms(probe, engine, clock_s) for _ in range(_CHECKS)]
+    by_table_ms = CostModel.from_state(table).decode_ms(probe.rows, probe.rows * probe.past)
+    if min(times_ms) >= _FASTER * by_table_ms:
+        return None
+    return f"a decode step took {min(times_ms):.1f} ms, by the table {by_table_ms:.1f} ms"
+
+
+def _timed_ms(probe: _Probe, engine: Engine, clock_s: Callable[[], float]) -> float:
+    start_s = clock_s()
+    probe.run(engine)
+    return max((clock_s() - start_s) * 1_000, _SMALLEST_MS)
 
 
 def _in_doubt(times_ms: Sequence[float]) -> bool:

@@ -180,7 +180,7 @@ def test_a_second_start_reads_what_the_first_measured(tmp_path: Path) -> None:
     assert (how, engine.calls > 0) == ("calibrated: no table", True)
     engine.calls = 0
     second, how = started(path, engine)
-    assert (how, engine.calls) == ("loaded", 0)
+    assert (how, engine.calls) == ("loaded", 2)
     assert second.state(key_of(engine)) == first.state(key_of(engine))
     assert [file.name for file in path.parent.iterdir()] == ["costs.json"]
 
@@ -276,3 +276,29 @@ def test_a_table_whose_laws_fit_badly_serves_this_run_only(tmp_path: Path) -> No
     quiet = TimedEngine()
     assert started(path, quiet)[1] == "calibrated: no table"
     assert started(path, quiet)[1] == "loaded"
+
+
+@pytest.mark.parametrize(("held_up", "how"), [(1.2, "loaded"), (1.5, "calibrated: "), (20.0, "calibrated: ")])
+def test_a_table_of_a_machine_that_was_held_up_throughout_is_measured_again(
+    tmp_path: Path, held_up: float, how: str
+) -> None:
+    """Its laws fit: each call was longer by as much."""
+    path = tmp_path / "costs.json"
+    assert started(path, TimedEngine(slower=lambda _: held_up))[1] == "calibrated: no table"
+    model, found = started(path, TimedEngine())
+    assert found.startswith(how)
+    if how != "loaded":
+        assert found == f"calibrated: a decode step took 9.1 ms, by the table {9.064 * held_up:.1f} ms"
+        assert model.decode_ms(1, 16) == pytest.approx(decode_ms(1, 16), rel=0.01)
+        assert started(path, TimedEngine())[1] == "loaded"
+
+
+@pytest.mark.parametrize("slower", [lambda _: 10.0, lambda call: 1.0 if call == 2 else 10.0])
+def test_a_true_table_is_kept_by_a_start_that_is_held_up(tmp_path: Path, slower: Callable[[int], float]) -> None:
+    path = tmp_path / "costs.json"
+    quiet, _ = started(path, TimedEngine())
+    kept = path.read_bytes()
+    model, how = started(path, TimedEngine(slower=slower))
+    assert how == "loaded"
+    assert path.read_bytes() == kept
+    assert model.decode_ms(8, 2_000) == quiet.decode_ms(8, 2_000)
