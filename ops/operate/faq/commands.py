@@ -42,11 +42,26 @@ def read(
         typer.Option(metavar="FILE", callback=FILE_TO_WRITE, help="the FAQ file to write (without: only print)"),
     ] = None,
     most_pages: Annotated[int, typer.Option(min=1, max=100_000, help="pages to fetch of a site at most")] = 500,
+    accept: Annotated[
+        bool, typer.Option("--accept", help="write also if over a fifth of the entries read from sites has changed")
+    ] = False,
+    watch: Annotated[
+        int | None,
+        typer.Option(metavar="MINUTES", min=1, max=10_080, help="read again after this many minutes, until Ctrl-C"),
+    ] = None,
 ) -> None:
-    """Read a shop's pages as FAQ entries: each section and each question with its answer is one."""
-    from ops.operate.faq.reading import read_as_faq
+    """Read a shop's pages as FAQ entries: each section and each question with its answer is one.
 
-    read_as_faq(pages, out, most_pages)
+    Read again into the same file, a site is asked only for what has changed, and the text of a page that fails stays.
+    """
+    from ops.operate.faq.reading import read_as_faq, watch_as_faq
+
+    if watch is None:
+        read_as_faq(pages, out, most_pages, accept=accept)
+    elif out is None:
+        raise SettingsError("--watch: name a file to write by --out")
+    else:
+        watch_as_faq(pages, out, most_pages, accept=accept, minutes=watch)
 
 
 @faq_app.command("sign")

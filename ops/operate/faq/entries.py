@@ -11,11 +11,14 @@ from ops.operate.faq.blocks import Row
 from ops.operate.faq.files import LeftOut
 from ops.operate.faq.languages import is_foreign
 from ops.operate.faq.sections import Section, is_short
+from ops.operate.faq.state import key_of, learned_of, text_digest
 from shared.facts import facts_in
 from shared.faq.entries import FaqEntry, is_page
 from shared.faq.terms import detect_language, wording
 from shared.faq.texts import INVISIBLE, MAX_ANSWER_CHARS, MAX_QUESTION_CHARS, fault_of, shown
 from shared.faq.words.fold import plain_entry
+from shared.nouns import counted
+from shared.wire.messages import Language
 
 _SLUG_CHARS: Final = 40
 _DIGEST_BYTES: Final = 8
@@ -25,13 +28,22 @@ _OWN_ID: Final = re.compile(r"[a-z0-9-]+-[0-9a-f]{16}")
 class Entries:
     """Collects the entries of pages. Call `add` for each page, then `finish` once."""
 
-    def __init__(self, others: Mapping[str, Iterable[FaqEntry]], before: Sequence[FaqEntry] = ()) -> None:
+    def __init__(
+        self,
+        others: Mapping[str, Iterable[FaqEntry]],
+        before: Sequence[FaqEntry] = (),
+        learned: Mapping[str, str] | None = None,
+    ) -> None:
         """Start without entries.
 
         Args:
             others: The entries of the FAQ's other files, by file name. A question of theirs is not added again.
-            before: The entries that were read earlier. Wordings and languages that people added to them are kept.
+            before: The entries that were read earlier. Wordings, languages and texts by people are kept.
+            learned: The digests of their texts as they were learned, by `key_of`. An entry whose text is another was
+                edited, and one that `before` has no more was removed.
         """
+        self.learned: dict[str, str] = {}
+        self._learned_before = learned or {}
         self.left_out: list[LeftOut] = []
         self._taken = {
             _asked(each): f"{shown(entry.id)} of {file} beside it"
@@ -42,17 +54,20 @@ class Entries:
         self._before = before
         self._kept: dict[str, tuple[Section, FaqEntry]] = {}
         self._conflicts: dict[str, Section] = {}
-        self._named: set[str] = set()
         self._ids: dict[tuple[str, str], str] = {}
 
-    def add(self, sections: Sequence[Section]) -> None:
-        """Add a page's sections, but not those in a language that the FAQ does not speak. Rows are judged singly."""
+    def add(self, sections: Sequence[Section], *, is_stale: bool = False) -> None:
+        """Add a page's sections, but not those in a language that the FAQ does not speak. Rows are judged singly.
+
+        The questions of a stale page, which could not be read again, are only those that no other page has; add it
+        last."""
         text = "\n".join(f"{section.question}\n{section.answer}" for section in sections if section.row is None)
         if text and is_foreign(text, sections[0].language):
             self.left_out.append(LeftOut(sections[0].page, "", _foreign(sections[0])))
             return
         for section in sections:
-            self._add(section)
+            if not is_stale or _asked(_visible(section.question)) not in self._kept:
+                self._add(section)
 
     def _add(self, section: Section) -> None:
         question, answer = (_visible(text) for text in (section.question, section.answer))
@@ -78,31 +93,62 @@ class Entries:
             self._leave_out(section, f"is on {self._kept[asked][0].page} too, whose text is kept")
 
     def finish(self) -> list[FaqEntry]:
-        """Return the entries, with the wordings and languages that people added to the earlier ones.
-
-        Entries that are in no page any more are left out. They are listed in `left_out`, unless their question is
-        listed there already or no entry is kept."""
+        """Return the entries, with what people added to the earlier ones or changed in them; set `learned`."""
         asked = {*self._kept, *self._taken}
         found = {
             (entry.id, entry.language): msgspec.structs.replace(entry, also=self._new_wordings(section, entry, asked))
             for section, entry in self._kept.values()
         }
+        found = self._renamed(found)
+        self.learned = learned_of(found.values())
+        ids = {entry_id for entry_id, _ in found}
         for old in self._before:
             new = found.get((old.id, old.language))
-            if new is None and any((old.id, language) in found for language in ("en", "zh")):
-                found[old.id, old.language] = old
-            elif new is None and (not self._kept or _asked(old.question) in self._named):
-                continue
-            elif new is None:
-                self.left_out.append(LeftOut("the file before", old.question, "is on no page any more"))
-            else:
-                wordings = {
-                    name: (*getattr(new, name), *(each for each in getattr(old, name) if _asked(each) not in asked))
-                    for name in ("alternatives", "also")
-                }
-                found[old.id, old.language] = msgspec.structs.replace(new, **wordings)
-                asked.update(_asked(each) for name in wordings for each in wordings[name])
-        return list(found.values())
+            if new is None and old.id in ids:
+                found[old.id, old.language] = old  # in a language that a person added
+            elif new is not None:
+                found[old.id, old.language] = self._merged(old, new, asked)
+        places = {key_of(old): place for place, old in enumerate(self._before)}
+        removed = self._learned_before.keys() - places.keys()
+        kept = sorted(
+            (entry for entry in found.values() if key_of(entry) not in removed),
+            key=lambda entry: places.get(key_of(entry), len(places)),
+        )
+        if len(kept) < len(found):
+            why = f"{counted(len(found) - len(kept), 'entry', 'entries')} that a person removed are not added again"
+            self.left_out.append(LeftOut("the file", "", why))
+        return kept
+
+    def _renamed(self, found: Mapping[tuple[str, Language], FaqEntry]) -> dict[tuple[str, Language], FaqEntry]:
+        """Return the entries by their ids; one whose question alone has changed keeps the id that it had."""
+        gone = {
+            (old.url, old.language, wording(old.answer)): old.id
+            for old in self._before
+            if (old.id, old.language) not in found
+        }
+        before = {(old.id, old.language) for old in self._before}
+        kept = dict[tuple[str, Language], FaqEntry]()
+        for (entry_id, language), entry in found.items():
+            old_id = gone.pop((entry.url, language, wording(entry.answer)), entry_id)
+            named = entry_id if (entry_id, language) in before else old_id
+            kept[named, language] = msgspec.structs.replace(entry, id=named)
+        return kept
+
+    def _merged(self, old: FaqEntry, new: FaqEntry, asked: set[str]) -> FaqEntry:
+        """Return a learned entry with the wordings that people added to it, and with their text if they changed it."""
+        wordings = {
+            name: (*getattr(new, name), *(each for each in getattr(old, name) if _asked(each) not in asked))
+            for name in ("alternatives", "also")
+        }
+        asked.update(_asked(each) for name in wordings for each in wordings[name])
+        learned = self._learned_before.get(key_of(old), text_digest(old))
+        if learned != text_digest(old):
+            if learned != text_digest(new):
+                why = "has changed on its page; the text that a person gave it stays: edit it, or remove it"
+                self.left_out.append(LeftOut(new.url or "a page", old.question, why))
+                self.learned[key_of(old)] = learned
+            new = msgspec.structs.replace(new, question=old.question, answer=old.answer)
+        return msgspec.structs.replace(new, **wordings)
 
     def _new_wordings(self, section: Section, entry: FaqEntry, asked: set[str]) -> tuple[str, ...]:
         """Return the wordings that no other entry has, and add them to `asked`; the others are left out."""
@@ -119,7 +165,6 @@ class Entries:
 
     def _leave_out(self, section: Section, why: str) -> None:
         self.left_out.append(LeftOut(section.page, section.question, why))
-        self._named.add(_asked(section.question))
 
 
 def not_read(entries: Iterable[FaqEntry]) -> FaqEntry | None:

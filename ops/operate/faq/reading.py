@@ -2,70 +2,106 @@
 
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
+from contextlib import suppress
 from pathlib import Path
 
 from ops.command_line import settings_of
-from ops.operate.faq.documents import Document
+from ops.operate.faq.changes import changes_between
 from ops.operate.faq.entries import Entries, encode, not_read
 from ops.operate.faq.files import LeftOut, Pages, is_address
 from ops.operate.faq.sections import read_once, sections_of, with_own_titles
-from ops.operate.faq.site import Site
-from shared.errors import SettingsError
+from ops.operate.faq.source import Source
+from ops.operate.faq.state import State
+from shared.errors import ReplylineError, SettingsError
 from shared.faq.entries import FaqEntry, read_entries
 from shared.faq.texts import shown
 from shared.nouns import counted
+from shared.process.lifetime import fail
 
 
-def read_as_faq(named: Sequence[str], out: Path | None, most_pages: int) -> None:
+def watch_as_faq(named: Sequence[str], out: Path, most_pages: int, *, accept: bool, minutes: int) -> None:
+    """Read pages as `read_as_faq` does, again after each `minutes`, until SIGINT. A reading that fails is one line."""
+    with suppress(KeyboardInterrupt):
+        while True:
+            try:
+                read_as_faq(named, out, most_pages, accept=accept)
+            except (ReplylineError, OSError) as error:
+                fail(str(error), 1)
+            sys.stdout.flush()
+            time.sleep(minutes * 60)
+
+
+def read_as_faq(named: Sequence[str], out: Path | None, most_pages: int, *, accept: bool = False) -> None:
     """Read files, folders and sites as FAQ entries, and write them to `out` atomically; without `out` only print them.
 
     Args:
         named: paths, and addresses of sites
         out: the FAQ file to write
         most_pages: the highest number of pages to fetch from one site
+        accept: also write it if more than a fifth of the earlier entries has changed or is gone
 
     Raises:
-        SettingsError: a path or an address cannot be read, no entry was found, or `out` has entries that were not read
-            from pages
+        SettingsError: a path or an address cannot be read, no entry was found, `out` has entries that were not read
+            from pages, or too much has changed
     """
     if out is not None and out.suffix != ".json":
         raise SettingsError(f"--out {out}: name a file that ends in .json")
     out = None if out is None else out.resolve()
-    before = _before(out)
-    found = Pages()
+    before, state = _before(out), State.open(out)
+    found, sites = Pages(), dict[str, Source]()
     found.read([Path(each) for each in named if not is_address(each)], but=out)
     for address in filter(is_address, named):
-        site = Site(address, most_pages)
-        for fetched in site.fetch():
-            found.add(fetched.url, fetched.kind, partial(_given, fetched.content))
-        found.left_out += site.left_out
-    own, repeated = read_once(with_own_titles(found.pages))
-    entries = Entries(_others(out), before)
-    for page in own:
-        if (sections := sections_of(page)) or page.name in {each.page for each in found.left_out}:
-            entries.add(sections)
-        else:
-            found.left_out.append(LeftOut(page.name, "", "has no text of its own; save it as a browser shows it"))
-    kept = entries.finish()
-    _print(kept, [*found.left_out, *entries.left_out], len(found.pages), repeated, found.ignored)
+        sites[address] = Source(address, most_pages, state.sites.get(address, {}))
+        sites[address].read(found)
+    entries = Entries(_others(out), before, state.learned)
+    kept = _add_pages(found, entries, stale={page for site in sites.values() for page in site.stale})
     if not kept:
         raise SettingsError(f"{', '.join(named)}: no entry; name pages with headings, or with questions and answers")
     if out is None:
         sys.stdout.write("nothing was written: name a file by --out\n")
         return
+    changes = changes_between(before, kept)
+    sys.stdout.write(changes.lines)
+    if sites and not accept and changes.are_many:
+        raise SettingsError(f"{out}: not written, since {changes.share}; look at them, then add --accept")
+    new = State(
+        sites={address: site.kept for address, site in sites.items()},
+        learned=entries.learned,
+        learned_before=state.learned,
+    )
+    _write(out, kept, new)
+
+
+def _add_pages(found: Pages, entries: Entries, stale: set[str]) -> list[FaqEntry]:
+    """Add the pages' sections, those of stale pages last; print what was left out, and return the entries."""
+    own, repeated = read_once(with_own_titles(found.pages))
+    for page in sorted(own, key=lambda page: page.name in stale):
+        if (sections := sections_of(page)) or page.name in {each.page for each in found.left_out}:
+            entries.add(sections, is_stale=page.name in stale)
+        else:
+            found.left_out.append(LeftOut(page.name, "", "has no text of its own; save it as a browser shows it"))
+    kept = entries.finish()
+    _print(kept, [*found.left_out, *entries.left_out], len(found.pages), repeated, found.ignored)
+    return kept
+
+
+def _write(out: Path, kept: Sequence[FaqEntry], state: State) -> None:
+    content = encode(kept)
+    is_same = out.exists() and out.read_bytes() == content
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=".faq-") as folder:
         new = Path(folder) / out.name
-        new.write_bytes(encode(kept))
+        new.write_bytes(content)
         read_entries(new)
-        new.replace(out)
-    sys.stdout.write(f"{out}: written; use it by REPLYLINE_FAQ__PATH={out}, or a folder with it\n")
-
-
-def _given(content: str | Document) -> str | Document:
-    return content
+        state.write(Path(folder), out, is_same=is_same)
+        if not is_same:
+            new.replace(out)
+    if is_same:
+        sys.stdout.write(f"{out}: nothing has changed\n")
+    else:
+        sys.stdout.write(f"{out}: written; use it by REPLYLINE_FAQ__PATH={out}, or a folder with it\n")
 
 
 def _before(out: Path | None) -> list[FaqEntry]:

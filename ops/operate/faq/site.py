@@ -4,13 +4,15 @@ The site's robots.txt is obeyed, and other hosts are not visited. Four pages are
 """
 
 import codecs
+import ipaddress
 import re
+import socket
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import PurePosixPath
 from typing import Final
@@ -24,6 +26,7 @@ from selectolax.lexbor import LexborHTMLParser
 from ops.operate.diagnose.addresses import check_option
 from ops.operate.faq.documents import KINDS, MOST_MIB, Document, open_document
 from ops.operate.faq.files import LeftOut, printable
+from ops.operate.faq.state import Kept
 from shared.errors import SettingsError
 from shared.hosts import WEB
 from shared.nouns import counted
@@ -35,8 +38,12 @@ _PAGE_S: Final = 60.0
 _MOST_TEXT_MIB: Final = 16
 _MOST_SITEMAPS: Final = 100
 _MOST_REDIRECTS: Final = 5
-_OK, _SERVER_ERROR = 200, 500
+_MOST_HOSTS: Final = 3
+_LASTMOD_S: Final = 24 * 3600.0
+"""A page whose date in the sitemap has not changed is not asked for within this time. The date is a hint only."""
+_OK, _NOT_MODIFIED, _SERVER_ERROR = 200, 304, 500
 _FORBIDDEN: Final = (401, 403)
+_GONE: Final = (404, 410)
 _KINDS: Final = {
     "text/html": ".html",
     "application/xhtml+xml": ".html",
@@ -63,11 +70,21 @@ _NO_CHARSETS: Final = ("idna", "punycode", "raw-unicode-escape", "undefined", "u
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A page of a site: its address, its kind as a file's suffix, and its text or what was read of a document."""
+    """A page of a site: its address, its kind as a file's suffix, and its text or what was read of a document.
+
+    Attributes:
+        etag, modified: what the site calls this version of it
+        lastmod: its date in the sitemap
+        is_new: the site has sent it; False if it has not changed since it was read
+    """
 
     url: str
     kind: str
     content: str | Document
+    etag: str = ""
+    modified: str = ""
+    lastmod: str = ""
+    is_new: bool = True
 
 
 _FetchAll = Callable[[Iterable[str]], Iterator[Fetched | None]]
@@ -77,13 +94,19 @@ class Site:
     """The site of an address, that of a page or of a sitemap.
 
     Attributes:
-        left_out: the pages that could not be fetched, each with the reason.
+        failed: the pages that could not be fetched, each with the reason.
+        gone: those of them that the site says are gone (404, 410), or that lead to a page that was read.
+        left_out: what else was not read.
     """
 
-    def __init__(self, start: str, most: int) -> None:
-        """Name the address and the highest number of pages to fetch."""
+    def __init__(self, start: str, most: int, known: Mapping[str, Kept]) -> None:
+        """Name the address, the highest number of pages to fetch, and the pages that were read earlier."""
+        self.failed: dict[str, str] = {}
+        self.gone: set[str] = set()
         self.left_out: list[LeftOut] = []
         self._most = most
+        self._known = known
+        self._lastmods: dict[str, str] = {}
         # Entries name their page, so customers would read a password.
         check_option("PAGES", start, WEB, "https://HOST/PATH", login="save the pages, and name their folder")
         self._start = start
@@ -98,17 +121,24 @@ class Site:
         }
         with httpx2.Client(headers=headers, timeout=_TIMEOUT_S) as client, ThreadPoolExecutor(_AT_ONCE) as pool:
             fetch_all = partial(pool.map, partial(self._page, client))
-            first = self._first(client)
-            self._seen.add(first.url)
-            if first.kind == ".xml":
-                yield from self._pages(fetch_all, self._listed(client, first), first.url, within="")
-            else:
-                yield first
-                yield from self._pages(fetch_all, _links(first), first.url, within=urljoin(first.url, "."))
+            try:
+                first = self._first(client)
+                self._seen.add(first.url)
+                if first.kind == ".xml":
+                    yield from self._pages(fetch_all, self._listed(client, first), first.url, within="")
+                else:
+                    yield first
+                    yield from self._pages(fetch_all, _links(first), first.url, within=urljoin(first.url, "."))
+                left = [url for url in _of_host(self._known, first.url) if url not in self._seen]
+                forbidden = {url for url in left if not self._robots.can_fetch(url, _AGENT)}
+                self.failed.update(dict.fromkeys(forbidden, "is now forbidden by robots.txt"))
+                yield from filter(None, fetch_all([url for url in left if url not in forbidden]))
+            finally:
+                pool.shutdown(cancel_futures=True)
 
     def _first(self, client: httpx2.Client) -> Fetched:
         try:
-            first = _fetch(client, self._start, _login_in)
+            first = _fetch(client, self._start, partial(self._why_not_start, self._start), self._known)
             self._robots = Protego.parse(_robots(client, first.url))
         except _NoPageError as error:
             raise SettingsError(f"PAGES {self._start}: {printable(str(error))}") from None
@@ -138,15 +168,20 @@ class Site:
         return True
 
     def _page(self, client: httpx2.Client, url: str) -> Fetched | None:
+        lastmod, kept = self._lastmods.get(url, ""), self._known.get(url)
+        if kept is not None and lastmod and lastmod == kept.lastmod and time.time() < kept.asked_s + _LASTMOD_S:
+            return Fetched(url, kept.kind, kept.content, kept.etag, kept.modified, lastmod, is_new=False)
         try:
-            page = _fetch(client, url, partial(self._why_not, url))
+            page = _fetch(client, url, partial(self._why_not, url), self._known)
         except _NoPageError as error:
-            self.left_out.append(LeftOut(url, "", str(error)))
+            self.failed[url] = str(error)
+            self.gone |= {url} if error.is_gone else set()
             return None
         if page.url != url and page.url in self._seen:  # it redirects to a page that is read
+            self.gone |= {url} & self._known.keys()
             return None
         self._seen.add(page.url)
-        return page
+        return replace(page, lastmod=lastmod)
 
     def _why_not(self, start: str, url: str) -> str:
         """Return why an address that the page `start` redirects to is not read; empty if it is."""
@@ -156,6 +191,15 @@ class Site:
             return f"leads to {urlsplit(url).netloc or url}"
         return "" if self._robots.can_fetch(url, _AGENT) else "leads to a page that robots.txt forbids"
 
+    def _why_not_start(self, start: str, url: str) -> str:
+        """Return why an address that the first one redirects to is not read: it may be on another host, but no public
+        site may lead to the addresses of a private network."""
+        here, there = (urlsplit(each).hostname or "" for each in (start, url))
+        if login := _login_in(url):
+            return login
+        is_inward = here != there and _is_private(there) and not _is_private(here)
+        return f"leads to {there}, in a private network; name that itself" if is_inward else ""
+
     def _listed(self, client: httpx2.Client, first: Fetched) -> list[str]:
         """Return the pages of a sitemap, and of those that it lists. Raises `SettingsError` if it is not a sitemap."""
         pages, sitemaps = _of_sitemap(first)
@@ -163,27 +207,63 @@ class Site:
             raise SettingsError(f"PAGES {self._start}: is XML, but no sitemap; name a page or a sitemap")
         for url in _of_host(sitemaps, first.url)[:_MOST_SITEMAPS]:
             if (page := self._page(client, url)) is not None:
-                pages += _of_sitemap(page)[0] or []
-        return pages
+                pages |= _of_sitemap(page)[0] or {}
+        own = {url: _of_host([url], first.url) for url in pages}
+        if others := [url for url in pages if not own[url]]:
+            hosts = ", ".join(sorted({urlsplit(url).netloc.rpartition("@")[2] or url for url in others})[:_MOST_HOSTS])
+            why = f"lists {counted(len(others), 'page')} of other hosts, which are not read: {hosts}"
+            self.left_out.append(LeftOut(self._start, "", f"{why}; name a sitemap of theirs"))
+        self._lastmods = {page: pages[url] for url, found in own.items() for page in found}
+        return list(self._lastmods)
 
 
 class _NoPageError(Exception):
-    """An address that gives no page; the text is the reason and the remedy."""
+    """An address that gives no page; the text is the reason and the remedy. `is_gone`: the site says so."""
+
+    def __init__(self, why: str, *, is_gone: bool = False) -> None:
+        super().__init__(why)
+        self.is_gone = is_gone
 
 
-def _fetch(client: httpx2.Client, url: str, why_not: Callable[[str], str]) -> Fetched:
-    """Fetch an address and what it redirects to, unless `why_not` of that gives a reason."""
+def _is_private(host: str) -> bool:
+    """Return whether a host is on this machine or in a private network; by its addresses if it has a name."""
+    try:
+        found = (
+            [host] if re.fullmatch(r"[\d.]+|.*:.*", host) else [each[4][0] for each in socket.getaddrinfo(host, None)]
+        )
+        return not all(ipaddress.ip_address(str(each).partition("%")[0]).is_global for each in found)
+    except (OSError, ValueError):  # has no address: the fetch says so
+        return False
+
+
+def _if_changed(kept: Kept | None) -> dict[str, str]:
+    """Return the headers that ask for a page only if it has changed."""
+    if kept is None:
+        return {}
+    return ({"if-none-match": kept.etag} if kept.etag else {}) | (
+        {"if-modified-since": kept.modified} if kept.modified else {}
+    )
+
+
+def _fetch(client: httpx2.Client, url: str, why_not: Callable[[str], str], known: Mapping[str, Kept]) -> Fetched:
+    """Fetch an address and what it redirects to, unless `why_not` of that gives a reason. A page of `known` that has
+    not changed is not sent again."""
     for _ in range(_MOST_REDIRECTS):
         try:
-            with client.stream("GET", url) as response:
+            with client.stream("GET", url, headers=_if_changed(known.get(url))) as response:
+                status = response.status_code
                 if response.has_redirect_location:
                     url = urldefrag(urljoin(url, response.headers["location"])).url
                     if reason := why_not(url):
                         raise _NoPageError(reason)
                     continue
-                if response.status_code != _OK:
-                    raise _NoPageError(f"has status {response.status_code}")
-                return Fetched(str(response.url), kind := _kind(response), _content(url, kind, response))
+                if status == _NOT_MODIFIED and (kept := known.get(url)) is not None:
+                    return Fetched(url, kept.kind, kept.content, kept.etag, kept.modified, is_new=False)
+                if status != _OK:
+                    raise _NoPageError(f"has status {status}", is_gone=status in _GONE)
+                content = _content(url, kind := _kind(response), response)
+                etag, modified = (response.headers.get(name, "") for name in ("etag", "last-modified"))
+                return Fetched(str(response.url), kind, content, etag, modified)
         except httpx2.TimeoutException:
             raise _NoPageError(f"does not answer within {_TIMEOUT_S:.0f} s") from None
         except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
@@ -284,8 +364,8 @@ def _links(page: Fetched) -> list[str]:
     return found
 
 
-def _of_sitemap(page: Fetched) -> tuple[list[str] | None, list[str]]:
-    """Return the pages and the sitemaps that a sitemap lists; None if it is no sitemap."""
+def _of_sitemap(page: Fetched) -> tuple[dict[str, str] | None, list[str]]:
+    """Return the pages, each with its date, and the sitemaps that a sitemap lists; None if it is no sitemap."""
     if isinstance(page.content, Document):
         return None, []
     try:
@@ -293,10 +373,13 @@ def _of_sitemap(page: Fetched) -> tuple[list[str] | None, list[str]]:
     except (ET.ParseError, ValueError):
         return None, []
     kind = root.tag.rpartition("}")[2]
-    named = [(each.text or "").strip() for each in root.iter(f"{root.tag.removesuffix(kind)}loc")]
+    space = root.tag.removesuffix(kind)
+    named = {
+        (each.findtext(f"{space}loc") or "").strip(): (each.findtext(f"{space}lastmod") or "").strip() for each in root
+    }
     if kind == "urlset":
         return named, []
-    return ([], named) if kind == "sitemapindex" else (None, [])
+    return ({}, list(named)) if kind == "sitemapindex" else (None, [])
 
 
 def _of_host(urls: Iterable[str], start: str) -> list[str]:

@@ -10,7 +10,8 @@ import pytest
 from shared.faq.entries import read_entries
 from tests.unit.ops.operate.faq.test_read import read as read_pages
 
-Answer = str | bytes | tuple[int, dict[str, str], str | bytes]
+Given = str | bytes | tuple[int, dict[str, str], str | bytes]
+Answer = Given | Exception | Callable[[httpx2.Request], Given]
 
 
 @pytest.fixture
@@ -24,6 +25,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, Answer]], list
             url = str(request.url)
             asked.append(url)
             found = answers.get(url, (404, {}, "gone"))
+            found = found(request) if callable(found) else found
             if isinstance(found, Exception):
                 raise found
             status, headers, body = found if isinstance(found, tuple) else (200, {}, found)

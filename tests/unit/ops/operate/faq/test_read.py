@@ -218,7 +218,7 @@ def test_what_a_person_added_stays_and_what_no_page_has_is_named(
     assert read(monkeypatch, str(tmp_path / "moved"), "--out", str(link)) == 0
     assert json.loads(real.read_text()) == [first]
     assert link.is_symlink()
-    assert 'left out: the file before: "Returns" is on no page any more' in capsys.readouterr().err
+    assert 'gone: "Returns"\n' in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
