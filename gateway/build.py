@@ -44,6 +44,7 @@ from shared.conversation.handoff_store import HandoffStore
 from shared.conversation.history import History
 from shared.conversation.places import Places
 from shared.conversation.session_value import SessionValue
+from shared.conversation.turn import becomes_turn
 from shared.faq.answer_policy import AnswerPolicy
 from shared.faq.live import LiveFaq
 from shared.kafka import Copies, KafkaWatch, LogReader, PartitionReader, Producer
@@ -247,6 +248,8 @@ class Serving:
             self.claims.leave_to_worker(session, name, entry.request.deadline.deadline_unix_ms)
         else:
             self.claims.release(session, name)
+        if becomes_turn(response):
+            self.claims.note_turn(session, name, entry.request.generation)
 
     def _make_gateway(self) -> Gateway:
         asking = Asking(

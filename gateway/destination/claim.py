@@ -2,6 +2,7 @@
 worker answers them in order. The partition is stored in Redis, which all gateways share (docs/decisions/0036)."""
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -31,6 +32,8 @@ _CLOCKS_DIFFER_MS: Final = 5_000
 _DRAIN_S: Final = 1.0
 # Limits for how long a worker that hangs keeps a conversation on its partition after a cancel.
 _CANCEL_HEARD_S: Final = 2.0
+_WRITTEN_FOR_MS: Final = 30_000.0  # a turn is written within this time or lost
+_MOST_CONVERSATIONS: Final = 10_000
 _WHY: Final[Mapping[How, Why]] = {"kept": "kv", "moved": "moved", "pinned": "pinned"}
 
 
@@ -39,6 +42,14 @@ class _Held(NamedTuple):
 
     partition: int | None
     generation: int
+
+
+class _Last(NamedTuple):
+    """The last answer of a conversation that becomes a turn."""
+
+    request_id: str
+    generation: int
+    ended_unix_ms: float
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,6 +74,7 @@ class Claims:
     is_open: Callable[[str], bool] = lambda _: True
     has_ended: Callable[[str], bool] = lambda _: False
     generation: Callable[[SessionKey], int] = lambda _: 0
+    _last: OrderedDict[SessionKey, _Last] = field(default_factory=OrderedDict, init=False)
     _open: dict[SessionKey, dict[str, _Held]] = field(default_factory=dict, init=False)
     _with_worker: dict[str, asyncio.TimerHandle] = field(default_factory=dict, init=False)
     _releasing: Tasks = field(default_factory=lambda: Tasks(task_failed), init=False)
@@ -78,10 +90,11 @@ class Claims:
         """
         session, request_id, generation = question.session, question.response_id, question.generation
         held, concurrent = self._held(session, generation), tuple(self._still_open(session, generation))
+        after = self._after(session, generation, view.now_unix_ms)
         topic = self.topics.requests(wanted.bucket, wanted.lane)
         if self.places is None or view.closed or (home := await self._home(topic, session)) is None:
             self.keep_partition(session, request_id, None, generation)
-            return replace(wanted, claimed=Claimed(concurrent=concurrent)), view
+            return replace(wanted, claimed=Claimed(concurrent=concurrent, after=after)), view
         fleet = view.admissions.of(wanted.lane).fleet
         waits = fleet.waits(wanted.bucket, view.now_unix_ms, wanted.revision)
         home = fleet.by_version(wanted.bucket, home, view.now_unix_ms, wanted.revision)
@@ -98,7 +111,7 @@ class Claims:
         both = dict.fromkeys((*concurrent, *claimed.concurrent))
         concurrent = tuple(each for each in both if each in self._with_worker or not self.has_ended(each))
         is_new = claimed.is_new and held is None
-        return replace(wanted, claimed=Claimed(partition, claimed.why, concurrent, is_new=is_new)), view
+        return replace(wanted, claimed=Claimed(partition, claimed.why, concurrent, after, is_new=is_new)), view
 
     async def follow(self, order: Order, topic: str) -> int | None:
         """Return the partition for a request of another service: that of its key's hash, unless an earlier question
@@ -120,6 +133,19 @@ class Claims:
     def keep_partition(self, session: SessionKey, request_id: str, partition: int | None, generation: int) -> None:
         """Keep a conversation on a partition for an open question that was claimed here or by another gateway."""
         self._open.setdefault(session, {})[request_id] = _Held(partition, generation)
+
+    def note_turn(self, session: SessionKey, request_id: str, generation: int) -> None:
+        """Name this answer to the worker of the conversation's next question, which waits for its turn."""
+        self._last[session] = _Last(request_id, generation, now_unix_ms())
+        self._last.move_to_end(session)
+        if len(self._last) > _MOST_CONVERSATIONS:
+            self._last.popitem(last=False)
+
+    def _after(self, session: SessionKey, generation: int, at_unix_ms: float) -> str | None:
+        last = self._last.get(session)
+        if last is None or last.generation < generation or at_unix_ms >= last.ended_unix_ms + _WRITTEN_FOR_MS:
+            return None
+        return last.request_id
 
     def release(self, session: SessionKey, request_id: str) -> None:
         """Release the conversation of an ended question. Does not wait for Redis."""
@@ -160,7 +186,9 @@ class Claims:
         return self.producer.partition_of(topic, session.record_key)
 
     async def close(self) -> None:
-        """Wait for the releases in progress."""
+        """Wait for the releases in progress, and begin no others."""
+        for timer in self._with_worker.values():
+            timer.cancel()
         await self._releasing.drain(_DRAIN_S)
 
     async def _home(self, topic: str, session: SessionKey) -> int | None:

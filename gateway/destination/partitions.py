@@ -37,12 +37,14 @@ class Claimed(Struct, frozen=True):
         partition: the same number in every topic; None if the hash of the key decides
         why: why it was chosen; None if the hash of the key decides
         concurrent: the conversation's other questions that have not ended
+        after: the conversation's last answer, if it is a turn that is stored or being written
         is_new: Redis had no partition of the conversation before
     """
 
     partition: int | None = None
     why: Why | None = None
     concurrent: tuple[str, ...] = ()
+    after: str | None = None
     is_new: bool = False
 
 

@@ -84,6 +84,7 @@ class RequestPublisher:
             revision=to.revision,
             epoch=to.epoch,
             concurrent=to.claimed.concurrent[-MAX_CONCURRENT:],
+            after=to.claimed.after,
         )
 
     async def await_delivery(self, entry: Entry, delivery: "asyncio.Future[object]") -> Place:

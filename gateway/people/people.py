@@ -16,11 +16,12 @@ from gateway.people.session_answers import SessionAnswers
 from gateway.request.entry import Entry, Request
 from gateway.session.connection import Connection, refuse, start_reply
 from shared.conversation.handoffs import Handoff
-from shared.conversation.history import History
+from shared.conversation.history import History, TurnsMissing
 from shared.errors import ProtocolError
 from shared.faq.answer_policy import offers_person
 from shared.faq.fallback import Fallback
 from shared.faq.words.fold import plain
+from shared.process.clock import now_unix_ms
 from shared.process.tasks import Tasks
 from shared.settings.gateway import HandoffSettings
 from shared.telemetry import metrics
@@ -162,9 +163,17 @@ class People:
         if turns is not None:
             return bool(turns) and offers_person(turns[-1].assistant)
         last = self.answers.last(request.session)
-        remembered = await self.history.turns(
-            request.session, limit=_LAST_TURNS, before_unix_ms=math.inf, generation=request.generation
-        )
+        patient_s = request.deadline.patience_s(now_unix_ms())
+        try:
+            remembered = await self.history.turns(
+                request.session,
+                limit=_LAST_TURNS,
+                before_unix_ms=math.inf,
+                generation=request.generation,
+                patient_s=patient_s,
+            )
+        except TurnsMissing as missing:
+            remembered = missing.found
         if last is not None and all(turn.request_id != last.id for turn in remembered):
             return last.offers
         return bool(remembered) and offers_person(remembered[-1].output_text)

@@ -49,8 +49,9 @@ class Erasing:
     async def generation_of(self, key: SessionKey, now: float) -> Generation:
         """Return the conversation's generation. If Redis is unavailable, it is that of the last erasure in the log.
         Each later erasure has a later one, and no clock decides."""
-        stored = await self.history.generation(key)
-        if stored is None:
+        try:
+            stored = await self.history.generation(key)
+        except StoreUnavailable:
             return Generation(self.known_generation(key, now), is_sure=False)
         self._end_before(key, stored, now)
         return Generation(self._known.generation(key, now), is_sure=True)
@@ -112,7 +113,7 @@ class Erasing:
             BrokerUnavailable: Kafka is unavailable
         """
         generation = entry.erased or 0
-        known = max(await self.history.generation(key) or 0, self.log.generation(key))
+        known = max(await self.history.generation(key), self.log.generation(key))
         is_concurrent = entry.before is not None and known > entry.before
         is_new = not await self.history.was_taken(key, entry)
         if is_concurrent and is_new:

@@ -1,7 +1,8 @@
 """Store the last turns of each conversation in Redis.
 
 This is a cache: every call has a timeout, and after a failure no call is made for a while, so an outage of Redis costs
-an occasional timeout and never an answer. A failed write is retried for a while; a turn that is lost is counted.
+an occasional timeout and never an answer. A failed write is retried for a while; a turn that is lost is counted. A slow
+Redis is waited for, since a conversation whose turns are not read would look like a new one.
 """
 
 import asyncio
@@ -23,6 +24,7 @@ from shared.conversation.journal import (
 from shared.conversation.turn import Turn, decode_turn, encode_turn
 from shared.conversation.turn_writing import TurnWriting
 from shared.errors import StoreUnavailable
+from shared.process.clock import monotonic_s
 from shared.redis.calls import RETRY_AFTER_S, RedisCalls
 from shared.redis.client import RedisClient
 from shared.settings.redis import RedisAddress, RedisSettings
@@ -34,6 +36,7 @@ _MAX_TURNS = 50
 _LATEST_RELEASE_MS = 1_000.0
 # The turn of one request is searched in this many last turns; its record is read again within seconds.
 _LOOK_BACK_TURNS = 8
+_LOOK_S = 0.02
 _JOURNAL_FULL = 2
 
 # A turn of an erased generation is not appended, even if it ends much later.
@@ -88,11 +91,17 @@ return begun
 """
 
 
-class History:
-    """The conversations' turns. Most methods return an empty result during an outage.
+class TurnsMissing(StoreUnavailable):
+    """Redis did not answer in time, or `answered` without the turn that its reader knows to exist. `found` are the
+    others."""
 
-    Only `delete`, `forget_all` and `ping` raise `StoreUnavailable`, since their callers need to know.
-    """
+    def __init__(self, found: list[Turn], *, answered: bool) -> None:
+        super().__init__("Redis did not return the conversation's turns")
+        self.found, self.answered = found, answered
+
+
+class History:
+    """The conversations' turns."""
 
     def __init__(
         self, settings: RedisSettings, *, kv: RedisAddress | None = None, journal_of: str | None = None
@@ -133,13 +142,15 @@ class History:
         request_id: str | None = None,
         generation: int = 0,
         concurrent: Collection[str] | None = None,
+        after: str | None = None,
+        patient_s: float = 0.0,
     ) -> list[Turn]:
         """Return the last turns of the conversation that belong into a request's prompt, in the order of their
         questions.
 
         If a turn was written twice, the first one counts, unless it was cancelled and asked again: a worker that missed
-        the cancel answers the same asking in full, maybe after the next question. During an outage the result contains
-        only turns that this process is still writing. A turn that counts and has no text was cancelled; it is left out.
+        the cancel answers the same asking in full, maybe after the next question. A turn that counts and has no text
+        was cancelled; it is left out.
 
         Args:
             session: the conversation.
@@ -150,6 +161,11 @@ class History:
             generation: only turns of this generation or later; earlier ones were erased.
             concurrent: the questions that were open when `request_id` was asked. Turns that `open_at` finds open at
                 that time are left out, so that every worker gets the same turns at any time. None to leave out none.
+            after: a request whose turn is known to exist, perhaps not in Redis yet: its process may still write it.
+            patient_s: how long to wait for a slow Redis, and for the turn of `after`.
+
+        Raises:
+            TurnsMissing: Redis did not answer, or lacks the turn of `after`.
         """
         # Turns are stored in the order of their ends but selected in the order of their questions, so all of them are
         # read.
@@ -165,25 +181,39 @@ class History:
             is_open = concurrent is not None and open_at(turn, before_unix_ms, request_id, concurrent)
             return bool(turn.output_text) and (turn.request_id == request_id or not is_open)
 
-        # read before the call to Redis, so that a turn is in at least one of the two
-        on_their_way = self._writing.unwritten(session)
-        values = await self._last(session, num_looked_at)
-        counting = _first_of_each(filter(may_count, [*_decoded(values), *on_their_way]))
-        turns = list(filter(belongs, counting))
+        missing: TurnsMissing | None = None
+        try:
+            stored = await self._last(session, num_looked_at, after, patient_s)
+        except TurnsMissing as error:
+            stored, missing = error.found, error
+        turns = list(filter(belongs, _first_of_each(filter(may_count, stored))))
         others = [turn for turn in turns if turn.request_id != request_id]
         too_many = others[: max(0, len(others) - limit)]
-        return [turn for turn in turns if turn not in too_many]
+        turns = [turn for turn in turns if turn not in too_many]
+        if missing is not None:
+            raise TurnsMissing(turns, answered=missing.answered)
+        return turns
 
-    async def _last(self, session: SessionKey, num: int) -> list[bytes]:
-        """Return the last stored turns; none during an outage."""
-        key = session.redis_key("turns")
-        try:
-            # redis-py declares str, but returns bytes without decode_responses
-            found: list[Any] = await self._calls.bounded(self._redis.call(lambda redis: redis.lrange(key, -num, -1)))
-        except StoreUnavailable:
-            metrics.history_unavailable.labels("read").inc()
-            return []
-        return found
+    async def _last(self, session: SessionKey, num: int, after: str | None, patient_s: float) -> list[Turn]:
+        """Return the last turns that are stored or being written. Raises `TurnsMissing`."""
+        key, until_s = session.redis_key("turns"), monotonic_s() + patient_s
+        while True:
+            # read before the call to Redis, so that a turn is in at least one of the two
+            on_their_way = self._writing.unwritten(session)
+            try:
+                # redis-py declares str, but returns bytes without decode_responses
+                values: list[Any] = await self._calls.patient(
+                    lambda: self._redis.call(lambda redis: redis.lrange(key, -num, -1)), until_s - monotonic_s()
+                )
+            except StoreUnavailable:
+                metrics.history_unavailable.labels("read").inc()
+                raise TurnsMissing(on_their_way, answered=False) from None
+            turns = [*_decoded(values), *on_their_way]
+            if after is None or any(turn.request_id == after for turn in turns):
+                return turns
+            if monotonic_s() >= until_s:
+                raise TurnsMissing(turns, answered=True)
+            await asyncio.sleep(_LOOK_S)
 
     def remember(self, session: SessionKey, turn: Turn, *, journal: bool = True) -> None:
         """Append a turn in the background.
@@ -289,14 +319,10 @@ class History:
 
         await self._calls.bounded(self._redis.call(delete))
 
-    async def generation(self, session: SessionKey) -> int | None:
-        """Return the conversation's generation: 0 if it was not erased recently, None during an outage."""
-        try:
-            key = session.redis_key("erased")
-            generation = await self._calls.bounded(self._redis.call(lambda redis: redis.get(key)))
-        except StoreUnavailable:
-            return None
-        return int(generation or 0)
+    async def generation(self, session: SessionKey) -> int:
+        """Return the conversation's generation: 0 if it was not erased recently. Raises `StoreUnavailable`."""
+        key = session.redis_key("erased")
+        return int(await self._calls.bounded(self._redis.call(lambda redis: redis.get(key))) or 0)
 
     async def ping(self) -> None:
         """Ping Redis, even during the pause after a failure.

@@ -46,3 +46,10 @@ class Turn(Outcome, frozen=True, kw_only=True):
 
 encode_turn: Final = msgspec.msgpack.Encoder().encode
 decode_turn: Final = msgspec.msgpack.Decoder(Turn).decode
+
+
+def becomes_turn(outcome: Outcome) -> bool:
+    """Return whether the process that ended an answer writes its turn right then. A worker that misses a cancel or a
+    deadline writes it later."""
+    in_time = outcome.status in {"completed", "incomplete"} and outcome.reason != "deadline"
+    return in_time and outcome.source != "busy" and bool(outcome.output_text)

@@ -1,7 +1,10 @@
-"""Bound every call to Redis in time, and make no calls for a while after a failure."""
+"""Bound every call to Redis in time, and make no calls for a while after a failure.
+
+A call without which an answer would be wrong is `patient`: it waits for a Redis that is slow, not for one that is away.
+"""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from redis.exceptions import RedisError
@@ -19,7 +22,8 @@ T = TypeVar("T")
 log = get_logger()
 
 _TOLD_FULL_S: Final = 60.0
-RETRY_AFTER_S: Final = 1.0  # pause after a failure
+RETRY_AFTER_S: Final = 1.0  # pause after a failure; a Redis that failed for this long is away
+_PATIENT_RETRY_S: Final = 0.05
 _GIVEN_BACK: Final = 3
 _CANCELLED_AGAIN_S: Final = 0.05
 
@@ -36,6 +40,7 @@ class RedisCalls:
         self._settings = settings
         self._redis = Availability("redis", logs_outages)
         self._told_full_s = float("-inf")
+        self._failing_since_s = float("inf")
         self.seen = False
         """True once Redis has answered this process."""
 
@@ -43,12 +48,29 @@ class RedisCalls:
     def problem(self) -> str:
         return self._redis.cause or "no answer yet"
 
-    async def bounded(self, call: Awaitable[T], *, at_once: bool = False) -> T:
+    async def patient(self, call: Callable[[], Awaitable[T]], patient_s: float) -> T:
+        """Make a call again and again for `patient_s`, but only once while Redis is away.
+
+        Raises:
+            StoreUnavailable: Redis did not answer in that time, or is away.
+        """
+        until_s = monotonic_s() + patient_s
+        while (left_s := min(until_s, self._failing_since_s + RETRY_AFTER_S) - monotonic_s()) > 0:
+            try:
+                return await self.bounded(call(), at_once=True, limit_s=left_s)
+            except StoreUnavailable:
+                if monotonic_s() + _PATIENT_RETRY_S >= until_s:
+                    raise
+                await asyncio.sleep(_PATIENT_RETRY_S)
+        return await self.bounded(call())
+
+    async def bounded(self, call: Awaitable[T], *, at_once: bool = False, limit_s: float = 0.0) -> T:
         """Await a call with the time limit.
 
         Args:
             call: the call to Redis.
             at_once: call even during the pause after a failure.
+            limit_s: the time limit, if longer than that of the settings.
 
         Raises:
             StoreUnavailable: Redis failed, did not answer in time, or is not called during the pause.
@@ -59,16 +81,18 @@ class RedisCalls:
                 call.close()
             raise StoreUnavailable("Redis is not called for a moment after a failure")
         try:
-            value = await _within(call, self._settings.timeout_ms / 1_000)
+            value = await _within(call, max(limit_s, self._settings.timeout_ms / 1_000))
         except (RedisError, OSError, TimeoutError) as error:
             if is_full(error):  # Redis is up, and can be read
                 if self._redis.logs_outages and now_s >= self._told_full_s + _TOLD_FULL_S:
                     self._told_full_s = now_s
                     log.warning("redis_full", cause=cause_of(error), action="raise Redis's maxmemory")
                 raise StoreUnavailable(f"Redis: {error!r}") from error
+            self._failing_since_s = min(self._failing_since_s, now_s)
             self._redis.mark_down(cause_of(error), retry_at_s=now_s + RETRY_AFTER_S)
             raise StoreUnavailable(f"Redis: {error!r}") from error
         self._redis.mark_up()
+        self._failing_since_s = float("inf")
         self.seen = True
         return value
 

@@ -153,7 +153,12 @@ class RedisSettings(RedisAddress):
     group = "redis"
 
     url: str = Field("redis://127.0.0.1:6379/0", repr=False, description=RedisAddress.model_fields["url"].description)
-    timeout_ms: int = Field(50, ge=1, le=10_000, description="maximum time that an answer waits for Redis, in ms")
+    timeout_ms: int = Field(
+        50,
+        ge=1,
+        le=10_000,
+        description="time limit of one call to Redis, in ms; the conversation itself may take up to a second",
+    )
     history_ttl_s: int = Field(
         3_600,
         ge=1,

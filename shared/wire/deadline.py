@@ -60,6 +60,11 @@ class Deadline:
         short = any(end < shop - _COUNTDOWN * (shop - since_unix_ms) for end, shop in zip(mine, shops, strict=True))
         return replace(self, promised=promise) if short else self
 
+    def patience_s(self, now_unix_ms: float) -> float:
+        """Return how long an answer may wait for a slow store: a quarter of the time that its first text has left, and
+        at most a second."""
+        return min(1.0, max(0.0, self.first_token_unix_ms - now_unix_ms) / 4_000)
+
     def expired(self, now_unix_ms: float, *, started: bool) -> bool:
         """Return whether an answer is too late now; `started` says whether it already has a first token."""
         return now_unix_ms >= (self.deadline_unix_ms if started else self.first_token_unix_ms)

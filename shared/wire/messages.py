@@ -258,6 +258,8 @@ class ChatRequest(Message, frozen=True, tag="chat.request"):
             it `created_unix_ms` decides.
         concurrent: the conversation's other questions that were open when this one was asked. Their turns are never in
             its prompt.
+        after: the conversation's last answer that has ended, if its turn is in the history or about to be. The worker
+            waits for that turn.
         turns, instructions: those of `ResponseCreate`.
         revision: the version that should answer, according to the registry's state `epoch`. A worker without it answers
             with its own version and says so.
@@ -288,6 +290,7 @@ class ChatRequest(Message, frozen=True, tag="chat.request"):
     epoch: Count | None = None
     answered: LiveAnswer | None = None
     concurrent: RequestIds = ()
+    after: Identifier | None = None
 
 
 class ReplyDelta(Message, frozen=True, tag="chat.delta"):

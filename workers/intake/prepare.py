@@ -7,7 +7,7 @@ from itertools import accumulate
 
 import msgspec
 
-from shared.conversation.history import History
+from shared.conversation.history import History, TurnsMissing
 from shared.conversation.turn import Turn
 from shared.errors import ProtocolError
 from shared.faq.answer_policy import SHOWN, AnswerPolicy, Decision, DirectAnswer, Ground, Instead, Quote, Unknown
@@ -20,6 +20,7 @@ from shared.faq.words.fold import plain
 from shared.model.tokenizer import Tokenizer
 from shared.process import clock
 from shared.settings import WorkerSettings
+from shared.telemetry import metrics
 from shared.wire.messages import Bucket, Language, ReplyDone
 from shared.wire.outcome import BY_MODEL, Grounding
 from shared.wire.requests import Order
@@ -83,7 +84,7 @@ class Preparer:
             ProtocolError: the request cannot be served.
         """
         build = self.prompts.builder_for(order.session)  # first: turns that are erased while read stay out of its cache
-        remembered = await self._remembered(order)
+        remembered = await self._remembered(order, now_unix_ms)
         for turn in remembered:
             if (done := answered_by(turn, order, now_unix_ms + order.clock_ms)) is not None:
                 return done
@@ -106,15 +107,24 @@ class Preparer:
             ready_unix_ms=clock.now_unix_ms(),
         )
 
-    async def _remembered(self, order: Order) -> Sequence[Turn]:
-        return await self.history.turns(
-            order.session,
-            limit=self.settings.history_turns,
-            before_unix_ms=order.asked_unix_ms,
-            request_id=order.request.id,
-            generation=order.request.generation or 0,
-            concurrent=order.request.concurrent,
-        )
+    async def _remembered(self, order: Order, now_unix_ms: float) -> Sequence[Turn]:
+        """Return the conversation's turns. Wait for a slow Redis if the prompt needs them."""
+        needs_them = order.request.turns is None and self.settings.history_turns > 0
+        try:
+            return await self.history.turns(
+                order.session,
+                limit=self.settings.history_turns,
+                before_unix_ms=order.asked_unix_ms,
+                request_id=order.request.id,
+                generation=order.request.generation or 0,
+                concurrent=order.request.concurrent,
+                after=order.request.after if needs_them else None,
+                patient_s=order.deadline.patience_s(now_unix_ms) if needs_them else 0.0,
+            )
+        except TurnsMissing as missing:
+            if missing.answered:
+                metrics.history_unavailable.labels("read").inc()
+            return missing.found
 
     def _turns(self, remembered: Sequence[Turn], order: Order) -> list[Turn]:
         """Return the conversation's turns before this question, for this version's prompts."""

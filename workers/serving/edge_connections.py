@@ -62,7 +62,7 @@ class EdgeConnections:
             StoreUnavailable, BrokerUnavailable: it failed; call it again.
         """
         session = SessionKey(self._tenant, session_id)
-        begun = await self._history.generation(session) or 0
+        begun = await self._history.generation(session)
         if begun < generation:
             begun = await self._history.delete(session, generation=generation, journal=False)
         for record in erasure_records(self._topics, session, begun):

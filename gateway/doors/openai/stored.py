@@ -1,11 +1,11 @@
 """OpenAI's Responses interface with stored responses: create one, read it again, continue its stream, cancel or delete
 it, and the conversations that they belong to."""
 
-import asyncio
 import math
 import re
 import secrets
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -25,16 +25,16 @@ from gateway.http.requests import HttpRequests
 from gateway.http.streams import EventStream
 from gateway.request.cursor import ResumePoint
 from gateway.request.entry import Entry
+from shared.conversation.history import TurnsMissing
 from shared.conversation.turn import Turn
 from shared.errors import ProtocolError
-from shared.process.clock import wire_unix_ms
+from shared.process.clock import now_unix_ms, wire_unix_ms
 from shared.wire.fields import MAX_TURNS
 from shared.wire.messages import ResponseCancel
 from shared.wire.outcome import ErrorDetail, Response
 
 _CONVERSATION: Final = re.compile(r"conv_([0-9a-f]{8})[0-9a-f]{16}")
-_LOOKS: Final = 5  # the history may lag behind the answer's end
-_LOOK_S: Final = 0.1
+_PATIENT_S: Final = 0.5  # the history may lag behind the answer's end
 _FETCH_S: Final = 0.6  # a fetch waits at most this long for the answer
 
 
@@ -90,47 +90,51 @@ class StoredResponses:
         for session, last in {item.session: item for item in named.values()}.items():
             async with self.http.exchanges.visit(self.http.asker(request), session) as exchange:
                 await self.http.exchanges.charge_lookup(exchange)
-                texts = await self._texts(exchange, last.response_id, _LOOKS if last is newest else 1)
+                texts = await self._texts(exchange, last.response_id, _PATIENT_S if last is newest else 0.0)
             if last is newest and last.goes_on and [*texts][-1:] == [last.response_id]:
                 return replace(question, turns=None, names=(session,))
             said |= {each: texts[item.response_id] for each, item in named.items() if item.response_id in texts}
         with self.http.charging_decoding(request, len(question.body)):
             return responses_question(question.body, header, said)
 
-    async def _texts(self, exchange: Exchange, response_id: str, looks: int) -> dict[str, str]:
+    async def _texts(self, exchange: Exchange, response_id: str, patient_s: float) -> dict[str, str]:
         """Return the conversation's answers by the ids of their responses; one in progress at this gateway is the last.
-        Read the history up to `looks` times until it has the answer with that id, because a turn is stored while its
-        answer is being sent."""
-        texts: dict[str, str] = {}
-        for look in range(looks):
-            await asyncio.sleep(_LOOK_S if look else 0)
-            texts = {turn.request_id: turn.output_text for turn in await self._turns(exchange, response_id)}
-            known = self.http.exchanges.gateway.inflight.named(exchange.session.key, response_id, None)
-            if known is not None:
-                ended = known.answer.response
-                texts.setdefault(response_id, known.answer.text if ended is None else ended.output_text)
-            if response_id in texts:
-                break
+        Wait up to `patient_s` until the history has any other, because a turn is stored while its answer is being sent.
+        Raises `ProtocolError`."""
+        known = self.http.exchanges.gateway.inflight.named(exchange.session.key, response_id, None)
+        turns = await self._turns(exchange, response_id, 0.0 if known is not None else patient_s)
+        texts = {turn.request_id: turn.output_text for turn in turns}
+        if known is not None:
+            ended = known.answer.response
+            texts.setdefault(response_id, known.answer.text if ended is None else ended.output_text)
         return texts
 
     async def _check_last(self, previous: ResponseName, exchange: Exchange) -> None:
         """Raise `ProtocolError` unless a response is its conversation's last: the history has no branches."""
         await self._told(exchange, previous, "previous_response_id")
-        ids = [*await self._texts(exchange, previous.response_id, _LOOKS)]
+        ids = [*await self._texts(exchange, previous.response_id, _PATIENT_S)]
         if previous.response_id in ids[:-1]:
             why = "its conversation has continued; use its last response"
             raise ProtocolError("not_the_last", why, param="previous_response_id")
-        if previous.response_id in ids:
-            return
-        if await self.http.exchanges.history.generation(exchange.session.key) is None:
-            raise ProtocolError("history_unavailable", "try again", kind="server_error", retriable=True)
-        raise unknown_response("previous_response_id")
+        if previous.response_id not in ids:
+            raise unknown_response("previous_response_id")
 
-    async def _turns(self, exchange: Exchange, response_id: str) -> list[Turn]:
-        history = self.http.exchanges.history
-        return await history.turns(
-            exchange.session.key, limit=MAX_TURNS, before_unix_ms=math.inf, request_id=response_id
-        )
+    async def _turns(self, exchange: Exchange, response_id: str, patient_s: float) -> list[Turn]:
+        """Return the conversation's turns; wait for that of a response. Raises `ProtocolError` if Redis does not
+        answer."""
+        try:
+            return await self.http.exchanges.history.turns(
+                exchange.session.key,
+                limit=MAX_TURNS,
+                before_unix_ms=math.inf,
+                request_id=response_id,
+                after=response_id,
+                patient_s=patient_s,
+            )
+        except TurnsMissing as missing:
+            if missing.answered:
+                return missing.found
+            raise ProtocolError("history_unavailable", "try again", kind="server_error", retriable=True) from None
 
     async def _told(self, exchange: Exchange, name: ResponseName, param: str) -> ResumePoint:
         """Return the resume point in a response's id. Raises `ProtocolError` if the id belongs to another session, or
@@ -139,8 +143,8 @@ class StoredResponses:
         told = exchange.seal.read(name.cursor) if exchange.seal is not None else None
         if not told or told[0].response_id != name.response_id:
             raise unknown_response(param)
-        generation = await self.http.exchanges.history.generation(exchange.session.key)
-        if generation is not None and told[0].generation < generation:
+        erasing = self.http.exchanges.gateway.erasing
+        if told[0].generation < (await erasing.generation_of(exchange.session.key, now_unix_ms())).number:
             raise unknown_response(param)
         return told[0]
 
@@ -190,9 +194,13 @@ class StoredResponses:
         try:
             told = await self._told(exchange, name, "response_id")
             entry = self.http.exchanges.gateway.inflight.named(exchange.session.key, name.response_id, None)
-            turns = [] if entry is not None else await self._turns(exchange, name.response_id)
+            can_resume = told.log is not None and told.resumable(wire_unix_ms())
+            turns: list[Turn] = []
+            if entry is None:
+                with suppress(*[ProtocolError] if can_resume else []):
+                    turns = await self._turns(exchange, name.response_id, 0.0)
             turn = next((turn for turn in turns if turn.request_id == name.response_id), None)
-            if entry is None and turn is None and (told.log is None or not told.resumable(wire_unix_ms())):
+            if entry is None and turn is None and not can_resume:
                 raise unknown_response("response_id")
         except ProtocolError:
             self.http.exchanges.leave(exchange, keep=True)

@@ -206,7 +206,7 @@ async def test_redis_goes_and_comes_back(system: System, pair: Pair, how: str) -
         try:
             for _ in range(3):
                 answer = await client.ask(RETURNS, first_token_ms=8_000, max_output_tokens=5)
-                assert answer.outcome[2] == "model", "a hanging Redis is not waited for"
+                assert answer.outcome[2] == "model", "a hanging Redis delays one answer, and only by a second"
             assert told(worker, what="redis") == [(away + 1, back)]
             assert await worker.metric("replyline_history_unavailable_total") >= 1
             assert (await gateway.status_of("/ready"), await worker.status_of("/ready")) == (200, 200)

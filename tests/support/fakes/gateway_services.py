@@ -9,6 +9,7 @@ from typing import Any
 from gateway.access.charges import Caller, Kind
 from gateway.people.handoffs import Opening
 from gateway.request.cursor import Place
+from shared.conversation.history import TurnsMissing
 from shared.conversation.journal import Journalled
 from shared.conversation.turn import Turn
 from shared.errors import ProtocolError, StoreUnavailable
@@ -64,14 +65,18 @@ class FakeHistory:
     taken: dict[tuple[SessionKey, str], int] = field(default_factory=dict)
     away: bool = False
 
-    async def generation(self, session: SessionKey) -> int | None:
+    async def generation(self, session: SessionKey) -> int:
         await asyncio.sleep(0)
-        return None if self.away else self.generations.get(session, 0)
+        self._check_there()
+        return self.generations.get(session, 0)
+
+    def _check_there(self) -> None:
+        if self.away:
+            raise StoreUnavailable("away")
 
     async def delete(self, session: SessionKey, *, generation: int) -> int:
         await asyncio.sleep(0)
-        if self.away:
-            raise StoreUnavailable("away")
+        self._check_there()
         self.generations[session] = max(self.generations.get(session, 0) + 1, generation)
         return self.generations[session]
 
@@ -86,6 +91,8 @@ class FakeHistory:
 
     async def turns(self, session: SessionKey, **_: object) -> list[Turn]:
         await asyncio.sleep(0)
+        if self.away:
+            raise TurnsMissing([], answered=False)
         return list(self.remembered)
 
 

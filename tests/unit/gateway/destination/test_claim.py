@@ -49,6 +49,8 @@ async def edges(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Edge, Ed
         Edge(FakeProducer(partitions=PARTITIONS), places=each, partition=number) for number, each in enumerate(places)
     )
     yield one, two
+    for edge in (one, two):
+        await edge.gateway.asking.sending.claims.close()
     for each in places:
         await each.close()
 
@@ -120,6 +122,58 @@ async def test_a_question_lists_the_open_ones_of_any_gateway_and_no_ended_one(
     await end(one, "a")
     await ask(two, "d")
     assert open_beside(two)[-1] == ["b", "c"]
+
+
+def after(edge: Edge) -> list[str | None]:
+    """Return, by question sent, the input of the answer that its record names as the last."""
+    named = {response_id(SESSION, event_id, "hi"): event_id for event_id in "abcd"}
+    records = edge.producer.of(TOPICS.requests("short"))
+    return [None if (name := decode_request(each.value).after) is None else named[name] for each in records]
+
+
+async def test_a_question_names_the_conversations_last_answer_while_its_turn_may_be_on_its_way(
+    edges: tuple[Edge, Edge], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, _ = edges
+    client = await ask(one, "a")
+    await ask(one, "b", client)
+    await end(one, "a")
+    await ask(one, "c", client)
+    assert after(one) == [None, None, "a"]
+    monkeypatch.setattr(claim, "_WRITTEN_FOR_MS", 0.0)
+    await ask(one, "d", client)
+    assert after(one)[-1] is None, "an old turn is in the history, or lost"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "named"),
+    [
+        ({}, "a"),
+        ({"status": "incomplete", "reason": "max_output_tokens"}, "a"),
+        ({"status": "incomplete", "reason": "deadline"}, None),
+        ({"source": "busy"}, None),
+    ],
+    ids=lambda each: "-".join(each.values()) or "whole" if isinstance(each, dict) else str(each),
+)
+async def test_only_an_answer_whose_turn_is_written_at_its_end_is_named(
+    edges: tuple[Edge, Edge], outcome: dict[str, Any], named: str | None
+) -> None:
+    one, _ = edges
+    client = await ask(one, "a")
+    one.receive_replies([done("Hello.", response_id(SESSION, "a", "hi"), **outcome)])
+    await settled()
+    await ask(one, "b", client)
+    assert after(one)[-1] == named
+
+
+async def test_no_answer_before_an_erasure_is_named(edges: tuple[Edge, Edge]) -> None:
+    one, _ = edges
+    client = await ask(one, "a")
+    await end(one, "a")
+    one.gateway.erasing.apply(Erase(tenant="demo", session_id="s", generation=int(now_unix_ms())), 1)
+    await client.say(ResponseCreate(event_id="b", input="hi"))
+    await settled()
+    assert decode_request(one.producer.of(TOPICS.requests("short"))[-1].value).after is None
 
 
 async def test_without_redis_a_question_lists_the_open_ones_of_its_gateway(

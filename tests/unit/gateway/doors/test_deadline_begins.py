@@ -48,7 +48,6 @@ async def test_a_tokens_check_counts_towards_the_questions_deadline(door: str) -
 
 async def test_a_lookup_of_named_answers_counts_towards_the_questions_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     edge, ended = Edge(), list[float]()
-    monkeypatch.setattr("gateway.doors.openai.stored._LOOK_S", 0.0)
     monkeypatch.setattr(edge.history, "turns", slow(edge.history.turns, ended))
     body = {"model": "replyline", "input": [REFERENCE, {"role": "user", "content": "When?"}]}
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=door_of(edge).app()), base_url=BASE) as client:

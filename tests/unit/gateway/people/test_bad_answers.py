@@ -1,13 +1,16 @@
 """Ratings of one conversation count in the order in which they came."""
 
 import asyncio
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from gateway.access.charges import Caller
 from gateway.people.bad_answers import BadAnswers
 from shared.conversation.corrections import decode_bad_answers
+from shared.conversation.history import TurnsMissing
 from shared.conversation.turn import Turn
 from shared.wire.messages import Feedback
 from shared.wire.session_key import SessionKey
@@ -45,16 +48,21 @@ class Store:
         return same
 
 
+@dataclass
 class History:
+    away: bool = False
+
     async def turns(self, *_: object, **__: object) -> list[Turn]:
+        if self.away:
+            raise TurnsMissing([], answered=False)
         for _turn in range(3):
             await asyncio.sleep(0)
         return [Turn(request_id=name, user="Why?", output_text="No.", source="model") for name in "ab"]
 
 
-def bad_answers(store: Store) -> BadAnswers:
+def bad_answers(store: Store, *, away: bool = False) -> BadAnswers:
     redis: Any = store
-    history: Any = History()
+    history: Any = History(away)
     return BadAnswers(history=history, store=redis)
 
 
@@ -85,6 +93,15 @@ async def test_concurrent_ratings_count_in_order(ratings: tuple[str, ...], kept:
         rate(answers, rating)
     await settled(answers)
     assert [each.response_id for each in decode_bad_answers(store.value or b"\x90")] == list(kept)
+
+
+async def test_a_rating_of_an_answer_that_redis_does_not_return_is_reported() -> None:
+    """It is no rating of an answer that the conversation does not have."""
+    answers = bad_answers(Store(), away=True)
+    with capture_logs() as lines:
+        rate(answers, "a-")
+        await settled(answers)
+    assert [line["event"] for line in lines] == ["bad_answer_not_kept"]
 
 
 @pytest.mark.parametrize(("newer", "kept"), [((), ""), (("b-",), "b")])

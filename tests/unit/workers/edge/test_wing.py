@@ -7,7 +7,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from shared.errors import BrokerUnavailable
+from shared.errors import BrokerUnavailable, StoreUnavailable
 from shared.kafka import Outgoing
 from shared.settings import Settings
 from shared.wire.codec import decode_erase, decode_forgotten
@@ -32,12 +32,17 @@ class Kept:
 
     def __init__(self) -> None:
         self.generations: dict[SessionKey, int] = {}
+        self.slow = False
+        self.deleted: list[int] = []
 
     async def generation(self, session: SessionKey) -> int:
+        if self.slow:
+            raise StoreUnavailable("slow")
         return self.generations.get(session, 0)
 
     async def delete(self, session: SessionKey, *, generation: int, journal: bool) -> int:
         assert not journal, "the centre knows of it"
+        self.deleted.append(generation)
         self.generations[session] = generation
         return generation
 
@@ -58,6 +63,10 @@ async def test_an_erasure_that_kafka_refused_is_sent_with_the_next_synchronisati
         with pytest.raises(BrokerUnavailable):
             await wing.sync.erase("s", 3)
         await wing.sync.erase("s", 3)
+        history.slow = True
+        with pytest.raises(StoreUnavailable):
+            await wing.sync.erase("s", 3)
+        assert history.deleted == [3], "a Redis that does not say so may have the erasure"
     finally:
         await wing.close()
     told, forgotten = producer.published

@@ -79,8 +79,29 @@ class KeptHistory(History):
 SESSION = SessionKey("demo", "s")
 
 
-def prepared(
-    question: str,
+_OPTIONS = {
+    "turns",
+    "history",
+    "policy",
+    "entry_tokens",
+    "guarded",
+    "paraphrases",
+    "history_turns",
+    "prompts",
+}
+
+
+def prepared(question: str, *, turns_told: tuple[Said, ...] | None = None, **given: Any) -> Job | ReplyDone:
+    """Prepare a question; of what is `given`, the preparer's options are its, and the rest are the request's fields."""
+    options = {name: value for name, value in given.items() if name in _OPTIONS}
+    request = {name: value for name, value in given.items() if name not in _OPTIONS}
+    fields = {"id": "r1", "session_id": "s", "input": question, "turns": turns_told} | request
+    now = now_unix_ms()
+    order = settle(ChatRequest(**fields), SETTINGS.request_defaults, now)
+    return asyncio.run(preparer(**options).prepare(order, now))
+
+
+def preparer(
     *,
     turns: Sequence[Turn] = (),
     history: History | None = None,
@@ -90,10 +111,8 @@ def prepared(
     paraphrases: bool = False,
     history_turns: int = 5,
     prompts: PromptBuilder | None = None,
-    turns_told: tuple[Said, ...] | None = None,
-    **request: Any,
-) -> Job | ReplyDone:
-    preparer = Preparer(
+) -> Preparer:
+    return Preparer(
         revision=REVISION,
         settings=SETTINGS.worker.model_copy(update={"history_turns": history_turns}),
         tokenizer=TOKENIZER,
@@ -108,9 +127,6 @@ def prepared(
         kv=None,
         standing=lambda _: (),
     )
-    fields = {"id": "r1", "session_id": "s", "input": question, "turns": turns_told} | request
-    now = now_unix_ms()
-    return asyncio.run(preparer.prepare(settle(ChatRequest(**fields), SETTINGS.request_defaults, now), now))
 
 
 def job(question: str, **options: Any) -> Job:

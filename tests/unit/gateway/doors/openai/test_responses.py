@@ -244,8 +244,13 @@ async def test_while_redis_is_away_no_response_is_reported_unknown(client: httpx
     first = await made(client, edge)
     edge.gateway.inflight.forget_before(SessionKey("demo", edge.asked[0].session_id), 2**52)
     edge.history.away = True
-    got = await client.post("/responses", json=body("?", previous_response_id=first["id"]))
-    assert (got.status_code, got.json()["error"]["code"]) == (503, "history_unavailable")
+    item = {"type": "item_reference", "id": first["output"][0]["id"]}
+    for asked in (
+        body("?", previous_response_id=first["id"]),
+        body([item, {"role": "user", "content": "?"}]),
+    ):
+        got = await client.post("/responses", json=asked)
+        assert (got.status_code, got.json()["error"]["code"]) == (503, "history_unavailable")
 
 
 async def test_a_response_is_cancelled_by_its_id(client: httpx2.AsyncClient, edge: Edge) -> None:
