@@ -11,7 +11,6 @@ from redis.exceptions import RedisError
 
 from shared.errors import StoreUnavailable
 from shared.process.clock import monotonic_s
-from shared.process.tasks import abandon
 from shared.redis.client import cause_of, is_full
 from shared.settings.redis import RedisSettings
 from shared.telemetry.availability import Availability
@@ -105,19 +104,53 @@ async def _within(call: Awaitable[T], limit_s: float) -> T:
     Raises:
         TimeoutError: there was no answer in time.
     """
-    asking = asyncio.ensure_future(call)
+    task = asyncio.current_task()
+    assert task is not None, "a coroutine has one"
+    before, limit = task.cancelling(), _Limit(task, limit_s)
     try:
-        for _ in range(_GIVEN_BACK):
-            due_s = monotonic_s() + limit_s
-            done, _pending = await asyncio.wait((asking,), timeout=limit_s)
-            limit_s = min(limit_s, monotonic_s() - due_s)
-            if done or limit_s <= 0:
-                break
-        if not asking.done():
-            raise TimeoutError
-        return asking.result()
-    finally:
-        # redis-py loses a cancel that comes as its connection is made, and then waits for a silent Redis's answer.
-        while not asking.done():
-            abandon(asking)
-            await asyncio.wait((asking,), timeout=_CANCELLED_AGAIN_S)
+        value = await call
+    except BaseException:
+        if limit.end() and task.cancelling() == before:
+            raise TimeoutError from None
+        raise
+    late = limit.end()
+    if task.cancelling() > before:  # redis-py lost it
+        raise asyncio.CancelledError
+    if late:
+        raise TimeoutError
+    return value
+
+
+class _Limit:
+    """Cancels a task after `limit_s`. redis-py loses a cancel that comes as its connection is made, and then waits for
+    a silent Redis's answer, so the task is cancelled again until `end`. A task of the call's own would cost as much as
+    the call.
+    """
+
+    __slots__ = ("_cancels", "_due_s", "_left", "_limit_s", "_loop", "_task", "_timer")
+
+    def __init__(self, task: "asyncio.Task[object]", limit_s: float) -> None:
+        self._task, self._loop = task, task.get_loop()
+        self._cancels, self._left = 0, _GIVEN_BACK
+        self._start(limit_s)
+
+    def end(self) -> bool:
+        """Stop; return whether the time was over."""
+        self._timer.cancel()
+        for _ in range(self._cancels):
+            self._task.uncancel()
+        return self._cancels > 0
+
+    def _start(self, limit_s: float) -> None:
+        self._limit_s, self._due_s = limit_s, monotonic_s() + limit_s
+        self._timer = self._loop.call_later(limit_s, self._is_due)
+
+    def _is_due(self) -> None:
+        self._left -= 1
+        stalled_s = min(self._limit_s, monotonic_s() - self._due_s)
+        if self._left > 0 and stalled_s > 0:
+            self._start(stalled_s)
+            return
+        self._cancels += 1
+        self._task.cancel()
+        self._timer = self._loop.call_later(_CANCELLED_AGAIN_S, self._is_due)

@@ -272,6 +272,7 @@ class Failing:
         monkeypatch.setattr(self.history._redis, "ping", self.answer)
 
     async def answer(self) -> None:
+        await asyncio.sleep(0)  # as over a network
         if self.left:
             self.left -= 1
             raise RedisConnectionError("away")

@@ -125,3 +125,58 @@ async def test_a_call_that_loses_a_cancel_is_cancelled_again() -> None:
     with pytest.raises(StoreUnavailable):
         await RedisCalls(RedisSettings(timeout_ms=1), logs_outages=False).bounded(call())
     assert cancels == 2
+
+
+@pytest.mark.parametrize("loses", [0, 1])
+async def test_a_caller_that_is_cancelled_ends_so_even_if_redis_py_loses_the_cancel(loses: int) -> None:
+    lost = 0
+
+    async def call() -> None:
+        nonlocal lost
+        while lost <= loses:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                lost += 1
+        raise asyncio.CancelledError
+
+    caller = asyncio.create_task(RedisCalls(RedisSettings(timeout_ms=50), logs_outages=False).bounded(call()))
+    await asyncio.sleep(0)
+    caller.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    assert lost == loses + 1
+
+
+async def test_a_caller_whose_cancel_became_a_value_is_cancelled() -> None:
+    async def call() -> str:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return "late"
+        raise AssertionError
+
+    caller = asyncio.create_task(RedisCalls(RedisSettings(), logs_outages=False).bounded(call()))
+    await asyncio.sleep(0)
+    caller.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+
+
+async def test_a_timed_out_call_leaves_its_caller_uncancelled() -> None:
+    calls = RedisCalls(RedisSettings(timeout_ms=1), logs_outages=False)
+    async with asyncio.timeout(10):
+        with pytest.raises(StoreUnavailable):
+            await calls.bounded(asyncio.Event().wait())
+        await asyncio.sleep(0.01)
+    task = asyncio.current_task()
+    assert task is not None
+    assert not task.cancelling()
+
+
+async def test_a_callers_own_limit_is_not_taken_for_redis() -> None:
+    calls = RedisCalls(RedisSettings(timeout_ms=5_000), logs_outages=False)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.001):
+            await calls.bounded(asyncio.Event().wait())
+    assert await calls.bounded(answer()) == "here"
