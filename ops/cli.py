@@ -1,6 +1,7 @@
 """`replyline`: the commands for operators and developers."""
 
 import asyncio
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
@@ -46,6 +47,7 @@ from shared.model.folder import Precision
 from shared.process.clock import now_unix_ms, wire_unix_ms
 from shared.process.extras import missing_extra
 from shared.process.lifetime import BAD_INPUT_STATUS, fail, run_until_signal
+from shared.settings import PREFIX
 from shared.wire.fields import MAX_INTEGER, MAX_SEED
 
 app = typer.Typer(
@@ -62,6 +64,10 @@ engine_app = typer.Typer(help="Build what an engine needs before it starts.", no
 
 @app.command(rich_help_panel=RUN_PANEL)
 def up(
+    port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65_535, help=f"customers' port (default: {PREFIX}GATEWAY__PORT, 8080)"),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="print the log's JSON lines, as to a file or pipe, not lines for a person")
     ] = False,
@@ -74,6 +80,8 @@ def up(
     from ops.operate.up import up as run
     from shared.faq.entries import read_entries
 
+    if port is not None:
+        os.environ[f"{PREFIX}GATEWAY__PORT"] = str(port)  # of the gateway, a child, too
     settings = with_prepared_embeddings(settings_of("up"))
     check_ports(settings.gateway)  # before the model is prepared, which takes minutes
     if settings.faq.path is not None:

@@ -17,4 +17,4 @@ def demo_command(port: int | None = None) -> str:
     """Return the command that starts a demo, on `port` if one is given."""
     if IN_CHECKOUT:
         return "make demo" if port is None else f"make demo PORT={port}"
-    return "replyline up" if port is None else f"REPLYLINE_GATEWAY__PORT={port} replyline up"
+    return "replyline up" if port is None else f"replyline up --port {port}"

@@ -355,9 +355,10 @@ def test_on_a_terminal_up_says_what_to_do_next_and_ask_finds_it(tmp_path: Path) 
     """A person reads where the page is, what to ask and how it ends; the log's lines go to a file. `ask` in the same
     folder needs no address, though the port is not the usual one."""
     port, (terminal, other_end) = free_port(), pty.openpty()
-    env = {**os.environ, **SCRIPTED, "REPLYLINE_GATEWAY__PORT": str(port)}
+    env = {**os.environ, **SCRIPTED, "REPLYLINE_GATEWAY__PORT": "1"}
     env.pop("REPLYLINE_URL", None)
-    up = subprocess.Popen([REPLYLINE, "up"], cwd=tmp_path, env=env, stdin=other_end, stdout=other_end, stderr=other_end)
+    typed = [REPLYLINE, "up", "--port", str(port)]
+    up = subprocess.Popen(typed, cwd=tmp_path, env=env, stdin=other_end, stdout=other_end, stderr=other_end)
     os.close(other_end)
     shown = b""
     try:
