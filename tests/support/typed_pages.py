@@ -102,6 +102,7 @@ TYPED: Final = {
     "docs/production.md: docker compose run": _COMPOSE,
     "docs/production.md: mkdir -p pages faq": DEMO,
     "docs/production.md: printf 'id;lang": DEMO,
+    "docs/production.md: replyline faq read pages --out draft.json": "tests/browser/test_review_page.py",
     "docs/production.md: replyline faq read https": "tests/unit/ops/operate/faq/test_again.py",
     "docs/production.md: export REPLYLINE_FAQ__PATH=$PWD/mine.json": DEMO,
     "docs/production.md: replyline eval --fit --questions mine.jsonl": "names fifty questions of the reader's own",

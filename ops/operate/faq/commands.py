@@ -64,6 +64,22 @@ def read(
         watch_as_faq(pages, out, most_pages, accept=accept, minutes=watch)
 
 
+@faq_app.command("review")
+def review(
+    draft: Annotated[
+        Path, typer.Argument(metavar="FILE", callback=PATH_TO_READ, help="learned entries (`replyline faq read --out`)")
+    ],
+    into: Annotated[
+        Path, typer.Option(metavar="FILE", callback=FILE_TO_WRITE, help="the FAQ file to publish into, which is served")
+    ],
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="the page's port on 127.0.0.1 (0: any free one)")] = 0,
+) -> None:
+    """Review learned entries on a page of this machine: accept, edit or drop each, and publish."""
+    from ops.operate.faq.review_page import ReviewPage
+
+    ReviewPage(draft, into, port).serve()
+
+
 @faq_app.command("sign")
 def sign(
     out: Annotated[

@@ -21,7 +21,7 @@ REPORT: Final = {"doctor", "diagnose", "chat", "record", "replay", "drill"}
 # Commands that connect to nothing, or only to what they have started.
 ALONE: Final = {
     "token", "settings", "schema", "eval", "plan", "topics acls", "model prepare", "engine build",
-    "faq read", "faq sign", "incidents list", "incidents show", "incidents note", "autoscale simulate",
+    "faq read", "faq review", "faq sign", "incidents list", "incidents show", "incidents note", "autoscale simulate",
     "versions keygen", "versions sign", "rollout simulate", "shadow replay", "profile", "simulate",
     "forecast", "optimize quantize", "optimize distill", "optimize prune",
     "bench", "bench traffic", "bench knee", "bench compare", "bench ladder", "bench path", "bench stream",
