@@ -79,8 +79,6 @@ TYPED: Final = {
     "docs/lifecycle.md: make lifecycle": _MINUTES,
     "docs/measured.md: replyline bench --rate": _MINUTES,
     "docs/measured.md: replyline record": "tests/integration/harness/test_load_tools.py",
-    "docs/measured.md: ops/setup/llama-server": _LLAMA,
-    "docs/measured.md: make doors": _MINUTES,
     "docs/models.md: replyline model prepare": DEMO,
     "docs/models.md: replyline optimize distill": _GPU,
     "docs/models.md: replyline optimize prune": "takes minutes; tests/unit/ops/lab/optimize/test_prune.py",
