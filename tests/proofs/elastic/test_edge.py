@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import quantiles
+from typing import TypeVar
 
 from ops.evaluation.asking import Gateway, ask_all
 from ops.evaluation.judging.judge import judge
@@ -22,6 +23,7 @@ from tests.proofs.elastic.conftest import Note
 from tests.proofs.elastic.edges import TENANT, EdgeNode, ask, centre_of, edge_of, history_at
 from tests.proofs.elastic.slow_link import SlowLink
 
+T = TypeVar("T")
 SURE = "How long do I have to return something?"
 UNSURE = "Which moon is best for selling umbrellas?"
 ENTRIES = read_entries(PACKAGED_PATH)
@@ -36,10 +38,11 @@ WRITER = {
 LIGHT = {"WORKER__ENGINE": "fake"}
 
 
-async def eventually(holds: Callable[[], Awaitable[object]], *, limit_s: float = 20.0) -> None:
+async def eventually(holds: Callable[[], Awaitable[T | None]], *, limit_s: float = 20.0) -> T:
     async with asyncio.timeout(limit_s):
-        while not await holds():  # noqa: ASYNC110 - no event signals it
+        while not (found := await holds()):  # noqa: ASYNC110 - no event signals it
             await asyncio.sleep(0.1)
+    return found
 
 
 def answered_by(edge: EdgeNode) -> dict[str, int]:
@@ -174,14 +177,15 @@ async def test_a_cut_link_loses_and_doubles_nothing(tmp_path: Path, note: Note) 
         for session_id, text in told.items():
             assert await known(at_centre, session_id) == [text]
 
-        async def asked_on() -> bool:
-            return (await ask(url, UNSURE + "!", session_id=f"{run}-1"))[0].source == "model"
+        async def asked_on() -> float | None:
+            asked_s = time.monotonic()
+            response, first_s = await ask(url, UNSURE + "!", session_id=f"{run}-1")
+            return asked_s + first_s - mended_s if response.source == "model" else None
 
-        await eventually(asked_on)  # a conversation from before the cut continues at the centre
-        after_s = time.monotonic() - mended_s
+        after_s = await eventually(asked_on)  # a conversation from before the cut continues at the centre
         note(
-            "edge: link back, until the centre has all and answers again",
-            f"{after_s:.1f} s",
+            "edge: link back, until the centre has all and an answer begins",
+            f"{after_s:.2f} s",
             "≤ 1 s",
             holds=after_s <= 1.0,
         )

@@ -14,10 +14,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from shared.conversation.erasure_log import Erased, Missed
 from shared.faq.entries import PACKAGED_PATH
 from shared.faq.in_step import InStep
+from shared.process.clock import CLOCKS
 from shared.settings.edge import EdgeSettings
 from shared.versions.faq_bundle import sign_faq
 from shared.versions.signature import key_id
 from tests.support.fakes.gateways import until
+from tests.support.fakes.instant_loop import at_once
 from workers.edge.centre_pages import CentreAway, CentrePages, FaqPage, FaqUnsigned, JournalRefused
 from workers.edge.link import Asked
 from workers.edge.link_time import LinkTime
@@ -188,6 +190,32 @@ async def test_a_cut_is_noticed_and_its_end_too(made: Made, monkeypatch: pytest.
         centre.is_cut = False
         await until(lambda: not sync.away)
         assert sync.back_s > before_s
+
+
+@pytest.mark.parametrize("cut_s", [0.7, 3.0, 11.0, 60.0])
+@at_once
+async def test_within_a_second_of_a_cuts_end_the_centre_has_what_the_edge_answered(
+    made: Made, monkeypatch: pytest.MonkeyPatch, cut_s: float
+) -> None:
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(CLOCKS.get(), "monotonic_s", loop.time)
+    centre = FakeCentre()
+    sync = made(centre)
+    sync.poll_s = sync.link.poll_s = EdgeSettings().poll_s
+    async with running(sync):
+        await asyncio.sleep(1.5)  # two looks
+        centre.is_cut = True
+        centre.sends.clear()
+        await asyncio.sleep(cut_s / 2)
+        centre.entries = [b"1", b"2", b"3"]
+        await asyncio.sleep(cut_s / 2)
+        centre.is_cut = False
+        centre.sends.set()
+        back_s = loop.time()
+        while centre.entries or sync.away:  # noqa: ASYNC110 - the time is the loop's
+            await asyncio.sleep(0.01)
+        assert loop.time() - back_s <= 1.0
+    assert centre.got == [b"[1,2]", b"[3]"]
 
 
 async def test_a_link_that_has_become_slower_is_used_after_a_few_tries(
