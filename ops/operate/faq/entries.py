@@ -11,7 +11,7 @@ from ops.operate.faq.blocks import Row
 from ops.operate.faq.files import LeftOut
 from ops.operate.faq.languages import is_foreign
 from ops.operate.faq.sections import Section, is_short
-from ops.operate.faq.state import key_of, learned_of, text_digest
+from ops.operate.faq.state import answer_digest, key_of, learned_of, text_digest
 from shared.facts import facts_in
 from shared.faq.entries import FaqEntry, is_page
 from shared.faq.terms import detect_language, wording
@@ -122,14 +122,14 @@ class Entries:
     def _renamed(self, found: Mapping[tuple[str, Language], FaqEntry]) -> dict[tuple[str, Language], FaqEntry]:
         """Return the entries by their ids; one whose question alone has changed keeps the id that it had."""
         gone = {
-            (old.url, old.language, wording(old.answer)): old.id
+            (old.url, old.language, self._learned_before.get(key_of(old), text_digest(old)).split()[1]): old.id
             for old in self._before
             if (old.id, old.language) not in found
         }
         before = {(old.id, old.language) for old in self._before}
         kept = dict[tuple[str, Language], FaqEntry]()
         for (entry_id, language), entry in found.items():
-            old_id = gone.pop((entry.url, language, wording(entry.answer)), entry_id)
+            old_id = gone.pop((entry.url, language, answer_digest(entry)), entry_id)
             named = entry_id if (entry_id, language) in before else old_id
             kept[named, language] = msgspec.structs.replace(entry, id=named)
         return kept

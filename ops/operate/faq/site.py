@@ -76,6 +76,7 @@ class Fetched:
         etag, modified: what the site calls this version of it
         lastmod: its date in the sitemap
         is_new: the site has sent it; False if it has not changed since it was read
+        is_asked: the site was asked for it; False if the sitemap's date has not changed
     """
 
     url: str
@@ -85,6 +86,7 @@ class Fetched:
     modified: str = ""
     lastmod: str = ""
     is_new: bool = True
+    is_asked: bool = True
 
 
 _FetchAll = Callable[[Iterable[str]], Iterator[Fetched | None]]
@@ -170,7 +172,7 @@ class Site:
     def _page(self, client: httpx2.Client, url: str) -> Fetched | None:
         lastmod, kept = self._lastmods.get(url, ""), self._known.get(url)
         if kept is not None and lastmod and lastmod == kept.lastmod and time.time() < kept.asked_s + _LASTMOD_S:
-            return Fetched(url, kept.kind, kept.content, kept.etag, kept.modified, lastmod, is_new=False)
+            return Fetched(url, kept.kind, kept.content, lastmod=lastmod, is_new=False, is_asked=False)
         try:
             page = _fetch(client, url, partial(self._why_not, url), self._known)
         except _NoPageError as error:
@@ -258,7 +260,7 @@ def _fetch(client: httpx2.Client, url: str, why_not: Callable[[str], str], known
                         raise _NoPageError(reason)
                     continue
                 if status == _NOT_MODIFIED and (kept := known.get(url)) is not None:
-                    return Fetched(url, kept.kind, kept.content, kept.etag, kept.modified, is_new=False)
+                    return Fetched(url, kept.kind, kept.content, is_new=False)
                 if status != _OK:
                     raise _NoPageError(f"has status {status}", is_gone=status in _GONE)
                 content = _content(url, kind := _kind(response), response)

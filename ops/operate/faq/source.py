@@ -47,7 +47,7 @@ class Source:
             else:
                 self._add(found, pages)
                 if not why:
-                    self.kept[fetched.url] = _kept(fetched)
+                    self.kept[fetched.url] = _kept(fetched, self._known.get(fetched.url))
         for url, why in self._site.failed.items():
             self._keep_last(found, url, why)
         for url in self._site.gone - self._site.failed.keys():
@@ -103,12 +103,16 @@ def _text_of(pages: Pages) -> tuple[tuple[object, ...], ...]:
     return tuple(page.blocks for page in pages.pages)
 
 
-def _kept(fetched: Fetched) -> Kept:
+def _kept(fetched: Fetched, before: Kept | None) -> Kept:
+    """Return what to keep of a page; `before` is what was kept of it."""
+    asked_s = time.time() if fetched.is_asked or before is None else before.asked_s
+    if before is not None and not fetched.is_new:
+        return msgspec.structs.replace(before, lastmod=fetched.lastmod, asked_s=asked_s, misses=0)
     return Kept.of(
         fetched.kind,
         fetched.content,
         etag=fetched.etag,
         modified=fetched.modified,
         lastmod=fetched.lastmod,
-        asked_s=time.time(),
+        asked_s=asked_s,
     )

@@ -54,7 +54,7 @@ class State(msgspec.Struct, kw_only=True):
 
     Attributes:
         sites: the pages of each address that was read, by their addresses
-        learned: the digest of each learned text, by its entry (`key_of`)
+        learned: the digests of each learned text (`text_digest`), by its entry (`key_of`)
         learned_before: `learned` of the FAQ file that this reading replaces
         replaces: the digest of that file. While it is there, this reading has not been written
     """
@@ -100,8 +100,13 @@ def key_of(entry: FaqEntry) -> str:
 
 
 def text_digest(entry: FaqEntry) -> str:
-    """Return the digest of an entry's text, as it was learned."""
-    return digest(f"{entry.question}\n{entry.answer}".encode())
+    """Return the digests of an entry's question and of its answer."""
+    return f"{digest(entry.question.encode())} {answer_digest(entry)}"
+
+
+def answer_digest(entry: FaqEntry) -> str:
+    """Return the digest of an entry's answer."""
+    return digest(entry.answer.encode())
 
 
 def learned_of(entries: Iterable[FaqEntry]) -> dict[str, str]:

@@ -207,8 +207,11 @@ def test_a_page_is_not_asked_for_while_its_date_in_the_sitemap_stays_for_a_day(
     answers[RETURNS] = page("Sent back")
     assert read(SITEMAP) == (0, ["Returns"])
     assert RETURNS not in asked
-    later = time.time() + 25 * 3600
-    monkeypatch.setattr(site.time, "time", lambda: later)
+    now = time.time()
+    for hours in (13, 23):
+        monkeypatch.setattr(site.time, "time", lambda hours=hours: now + hours * 3600)
+        assert read(SITEMAP) == (0, ["Returns"])
+    monkeypatch.setattr(site.time, "time", lambda: now + 25 * 3600)
     assert read(SITEMAP) == (0, ["Sent back"])
     answers[RETURNS] = page("Send back")
     answers[SITEMAP] = (*sitemap(RETURNS)[:2], str(sitemap(RETURNS)[2]).replace("-11-", "-12-"))  # type: ignore[index]
@@ -291,6 +294,21 @@ def test_a_section_keeps_its_id_and_wordings_when_its_heading_changes(
     assert read(START)[0] == 0
     now = entries()["Sending it back"]
     assert (now.id, now.alternatives) == (before, ("take back",))
+
+
+def test_a_text_that_a_person_gave_stays_when_its_heading_changes(
+    read: Read, serve: Any, tmp_path: Path, entries: Callable[[], dict[str, FaqEntry]]
+) -> None:
+    text = "You may send it back within 30 days of the delivery."
+    answers, file = shop(returns=text), tmp_path / "pages.json"
+    serve(answers)
+    assert read(START)[0] == 0
+    before = entries()["Returns"].id
+    file.write_text(file.read_text().replace(text, "Yes, you may."))
+    answers[RETURNS] = page("Sending it back", text=text)
+    assert read(START)[0] == 0
+    assert (entries()["Returns"].id, entries()["Returns"].answer) == (before, "Yes, you may.")
+    assert "Sending it back" not in entries()
 
 
 def test_a_reading_that_ended_before_the_faq_was_written_is_done_again(
