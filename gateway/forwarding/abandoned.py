@@ -26,20 +26,22 @@ from shared.wire.topics import BUCKETS, in_lane
 
 _LOOK_S: Final = 0.5
 _ASK_S: Final = 5.0
+_MOST_ASK_S: Final = 60.0
+"""Kafka is asked about a lane after 5 s, then after 10 s and so on: no gateway sends to a lane without workers."""
 _AWAY: Final = (BrokerUnavailable, TimeoutError, OSError)
 
 
 @dataclass(slots=True, kw_only=True)
 class AbandonedLanes:
     """Forwards the requests in lanes without workers. Kafka is not asked while every lane that was ever used has a
-    worker."""
+    worker. `_asked` is, by lane, when it is asked next, and the pause after that, in seconds."""
 
     settings: Settings
     producer: Producer
     admissions: LaneAdmissions
     source: str
     _joined: dict[Lane, Forwarding] = field(default_factory=dict, init=False)
-    _asked_s: dict[Lane, float] = field(default_factory=dict, init=False)
+    _asked: dict[Lane, tuple[float, float]] = field(default_factory=dict, init=False)
 
     async def watch(self, tasks: Tasks) -> None:
         """Watch the lanes until cancelled, and forward in `tasks`. Before the first check, wait until every living
@@ -59,13 +61,16 @@ class AbandonedLanes:
         abandoned = self.admissions.abandoned()
         for lane in self._joined.keys() - abandoned:
             await self._leave(lane, tasks)
-        for lane in self._asked_s.keys() - abandoned:
-            del self._asked_s[lane]
+        for lane in self._asked.keys() - abandoned:
+            del self._asked[lane]
         for lane in sorted(abandoned - self._joined.keys()):
-            if now_s - self._asked_s.get(lane, float("-inf")) >= _ASK_S:
-                self._asked_s[lane] = now_s
-                if await self._waits(lane):
-                    await self._join(lane, tasks)
+            due_s, pause_s = self._asked.get(lane, (now_s, _ASK_S))
+            if now_s < due_s:
+                continue
+            waits = await self._waits(lane)
+            self._asked[lane] = now_s + pause_s, _ASK_S if waits is None else min(2 * pause_s, _MOST_ASK_S)
+            if waits:
+                await self._join(lane, tasks)
 
     async def _leave(self, lane: Lane, tasks: Tasks) -> None:
         await self._joined.pop(lane).leave(tasks)
@@ -100,13 +105,13 @@ class AbandonedLanes:
             return set()
         return {lane for lane in PASSED_ON if found.keys() >= {*self._topics(lane)}}
 
-    async def _waits(self, lane: Lane) -> bool:
-        """Return whether the lane's group has uncommitted records."""
+    async def _waits(self, lane: Lane) -> bool | None:
+        """Return whether the lane's group has uncommitted records; None if Kafka does not answer."""
         kafka = self.settings.kafka
         try:
             lag = await group_lag(kafka, in_lane(kafka.workers_group, lane), self._topics(lane))
-        except _AWAY:  # asked again after `_ASK_S`
-            return False
+        except _AWAY:
+            return None
         return any(lag.values())
 
     def _topics(self, lane: Lane) -> list[str]:
