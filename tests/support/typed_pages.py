@@ -60,7 +60,6 @@ TYPED: Final = {
     "docs/edge.md: REPLYLINE_AUTH__MODE=anonymous REPLYLINE_GATEWAY__PORT=8085 replyline edge": DEMO,
     "docs/edge.md: replyline token --revoke": "tests/unit/ops/operate/test_mint_token.py",
     "docs/engines.md: make bench-engines": _LLAMA,
-    "docs/engines.md: replyline bench shape": _LLAMA,
     "docs/engines.md: .venv/bin/pip install -e": _GPU,
     "docs/engines.md: docker build": _GPU,
     "docs/engines.md: replyline engine build --engine tensorrt-rtx": _GPU,
@@ -118,7 +117,6 @@ TYPED: Final = {
     "docs/security.md: export REPLYLINE_KAFKA__BOOTSTRAP_SERVERS=kafka-1:9093,kafka-2:9093": (
         "tests/integration/services/test_secured_services.py"
     ),
-    "docs/security.md: for topic in": _KAFKA,
     "docs/simulation.md: replyline simulate": DEMO,
     "docs/testing.md: make world": "takes minutes; tests/unit/harness/test_world.py runs seeds 1 to 60",
     "docs/upstream.md: llama-server": _LLAMA,
