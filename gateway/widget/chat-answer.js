@@ -67,7 +67,7 @@ export class AnswerView {
     else this.show(source === "clarify" ? output_text.split("\n", 1)[0] : output_text); // buttons have the rest
     if (source === "quote") this.#prose.quote(grounding.length);
     const based = NAMES_ITS_ENTRIES.includes(source) ? [] : grounding;
-    const links = source === "quote" ? grounding.filter(({ url }) => url) : [];
+    const links = NAMES_ITS_ENTRIES.includes(source) ? grounding.filter(({ url }) => url) : [];
     const offered = source === "clarify" ? [...grounding.map(({ question }) => question), this.#strings.neither] : [];
     const choices = offered.map((question) => this.#choice(question));
     const [button, facts] = factsDisclosure(this.#strings, response);

@@ -45,7 +45,9 @@ _NEAR_IN_DOUBT: Final = 1.5
 _NEAR_OF_SEVERAL: Final = 0.5
 # The search must return at least two hits, since the lead over the second one counts.
 SHOWN: Final = 2
-# Two entries fit a bare topic equally well from this share of the best score on, if that is at least `_ASK_FROM`. Of
+OFFERED: Final = 3
+"""The most entries that a customer is asked to choose of."""
+# Entries fit a bare topic equally well from this share of the best score on, if that is at least `_ASK_FROM`. Of
 # whole questions two are quoted, since the first is right too often to ask: docs/answers.md has the figures.
 _EQUAL: Final = 0.8
 _ASK_FROM: Final = 0.3
@@ -81,7 +83,7 @@ class Quote:
 
 @dataclass(frozen=True, slots=True)
 class Clarify:
-    """The customer is asked which of these two entries is meant. `language` is the question's."""
+    """The customer is asked which of these entries is meant. `language` is the question's."""
 
     entries: tuple[FaqEntry, ...]
     language: Language
@@ -185,8 +187,8 @@ class AnswerPolicy:
         if not hits or not self._is_related(hits[0]):
             return Unknown(language, foreign=seems_foreign(question))
         if sureness_of(hits) < self.thresholds.confident or not can_answer(hits[0]):
-            if may_ask and not several and is_topic(without_courtesies(question)) and fit_equally(hits):
-                return Clarify(tuple(hit.entry for hit in hits[:SHOWN]), language)
+            if may_ask and not several and is_topic(without_courtesies(question)) and (equal := fit_equally(hits)):
+                return Clarify(equal, language)
             return Quote(quoted(hits, several=several), language)
         found = tuple(claimed(hit) for hit in near(hits, self.most))
         spoken = {language, *(entry.language for entry in found)}
@@ -255,12 +257,14 @@ def quoted(hits: Sequence[FaqHit], *, several: bool = False) -> tuple[FaqHit, ..
     return tuple(hit for hit in hits[:SHOWN] if hits[0].logit - hit.logit <= _NEAR_IN_DOUBT)
 
 
-def fit_equally(hits: Sequence[FaqHit]) -> bool:
-    """Return whether the two best entries fit equally well: neither can be shown first with reason."""
+def fit_equally(hits: Sequence[FaqHit]) -> tuple[FaqEntry, ...]:
+    """Return the best entries if two or three fit equally well: none of them can be shown first with reason."""
     if len(hits) < SHOWN or hits[0].score < _ASK_FROM:
-        return False
-    first, second = (hit.entry for hit in hits[:SHOWN])
-    return len(near(hits, SHOWN, share=_EQUAL)) == SHOWN and wording(first.question) != wording(second.question)
+        return ()
+    equal = [hit.entry for hit in near(hits, OFFERED, share=_EQUAL)]
+    if len({wording(entry.question) for entry in equal[:SHOWN]}) < SHOWN:
+        return ()
+    return tuple({wording(entry.question): entry for entry in reversed(equal)}.values())[::-1]
 
 
 def _of_each_part(parts: Sequence[Sequence[FaqHit]], confident: float) -> list[FaqEntry]:

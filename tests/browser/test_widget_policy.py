@@ -137,6 +137,19 @@ async def test_a_question_back_has_its_choices_as_buttons_and_one_of_them_asks_i
     assert chosen.input == WARRANTY.question
 
 
+async def test_a_question_back_links_to_the_pages_of_the_entries_that_have_one(
+    gateway: ScriptedGateway, open_chat: OpenChat
+) -> None:
+    paged = msgspec.structs.replace(RETURNS, url="https://shop.example/returns")
+    gateway.scripts["?"] = Script(deltas=("Which?\n1. A\n2. B",), source="clarify", grounding=(paged, WARRANTY))
+    page = await open_chat()
+    await ask(page)
+    link = page.locator(".basis").get_by_role("link")
+    await expect(link).to_have_text(re.compile(re.escape(RETURNS.question)))
+    await expect(link).to_have_attribute("href", "https://shop.example/returns")
+    await expect(page.locator(".choices").get_by_role("button")).to_have_count(3)
+
+
 @pytest.mark.parametrize("source", ["unsure", "courtesy"])
 async def test_no_person_is_offered_without_people_and_only_an_answer_with_text_is_rated(
     gateway: ScriptedGateway, open_chat: OpenChat, source: Source

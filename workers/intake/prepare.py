@@ -10,7 +10,7 @@ import msgspec
 from shared.conversation.history import History, TurnsMissing
 from shared.conversation.turn import Turn
 from shared.errors import ProtocolError
-from shared.faq.answer_policy import SHOWN, AnswerPolicy, Decision, DirectAnswer, Ground, Instead, Quote, Unknown
+from shared.faq.answer_policy import OFFERED, AnswerPolicy, Decision, DirectAnswer, Ground, Instead, Quote, Unknown
 from shared.faq.entries import FaqHit
 from shared.faq.fallback import Fallback, choose_fallback
 from shared.faq.live import LiveFaq
@@ -138,7 +138,7 @@ class Preparer:
         text = plain(order.request.input)
         chosen = meant_by(text, offered)
         question = chosen or text
-        most = max(self.settings.grounding_entries, SHOWN)
+        most = max(self.settings.grounding_entries, OFFERED)
         vector = await self.faq.vector_of(question)
         found = self.faq.index.find(question, k=most, previous=turns, vector=vector)
         language = language_within(question, (turn.user for turn in reversed(turns)))

@@ -1,4 +1,4 @@
-"""Ask which of two entries a customer means, and understand the reply. Pure.
+"""Ask which of two or three entries a customer means, and understand the reply. Pure.
 
 The question is text, so that it works over every door and in a conversation that a client sends along:
 
@@ -10,6 +10,7 @@ A reply names one by its place ("1", "the first", 第一个), by its own words, 
 """
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
@@ -24,18 +25,25 @@ _PLACES: Final = (
         r"(?:the )?(?:first|1st|former|top)|(?:number |no |option )?(?:1|one)"
         r"|第?[一1](?:个|项|条|种|号)?|前者|前一个|前面那个"
     ),
-    (
-        r"(?:the )?(?:second|2nd|latter|last|bottom)|(?:number |no |option )?(?:2|two)"
-        r"|第?[二两2](?:个|项|条|种|号)?|后者|后一个|后面那个"
-    ),
-    r"both(?: of (?:them|these))?|两个都(?:要|是|想问)?|都要|都是|都想问",
+    r"(?:the )?(?:second|2nd)|(?:number |no |option )?(?:2|two)|第?[二两2](?:个|项|条|种|号)?",
+    r"(?:the )?(?:third|3rd)|(?:number |no |option )?(?:3|three)|第?[三3](?:个|项|条|种|号)?",
 )
-"""Replies that name the first, the second, or both."""
+"""Replies that name the first, the second or the third."""
+_LAST: Final = r"(?:the )?(?:latter|last|bottom)|后者|后一个|后面那个|最后(?:一个)?"
+_BOTH: Final = r"both(?: of (?:them|these))?|两个都(?:要|是|想问)?"
+_ALL: Final = r"all(?: three)?(?: of (?:them|these))?|三个都(?:要|是|想问)?"
+_EACH: Final = r"都要|都是|都想问"
 _BEFORE: Final = "(?:i mean |yes |ok |选|我选|我要|要|是|就)?"
 _BEHIND: Final = "(?: one| question)?(?: please| thanks)?[吧呢啊谢]*"
-_REPLIES: Final = [re.compile(f"{_BEFORE}(?:{place}){_BEHIND}") for place in _PLACES]
+_REPLIES: Final = [re.compile(f"{_BEFORE}(?:{place}){_BEHIND}") for place in (*_PLACES, _LAST)]
+_WHOLE: Final = {
+    2: re.compile(f"{_BEFORE}(?:{_BOTH}|{_EACH}){_BEHIND}"),
+    3: re.compile(f"{_BEFORE}(?:{_ALL}|{_EACH}){_BEHIND}"),
+}
+"""Replies that name each of the questions, by their number."""
 _NEITHER: Final = re.compile(
-    "(?:no )?(?:none|neither)(?: of (?:them|these|those|the two))?(?: thanks)?|(?:两个)?都不(?:是|对)|都没有"
+    "(?:no )?(?:none|neither)(?: of (?:them|these|those|the two|the three))?(?: thanks)?"
+    "|(?:[两三]个)?都不(?:是|对)|都没有"
 )
 _HAN: Final = r"\u3400-\u9fff"
 _TOPIC: Final = re.compile(
@@ -66,26 +74,28 @@ def asked_by(answer: str) -> tuple[str, ...]:
 
 
 def meant_by(reply: str, questions: Sequence[str]) -> str | None:
-    """Return the question that a reply means, or both of them; None where it asks something else.
+    """Return the question that a reply means, or all of them; None where it asks something else.
 
     Args:
         reply: The customer's message, in plain characters.
-        questions: The two that were offered.
+        questions: The two or three that were offered.
     """
-    if len(questions) != len(_PLACES) - 1:
+    if len(questions) not in _WHOLE:
         return None
     words = _words(reply)
-    for place, pattern in enumerate(_REPLIES):
-        if pattern.fullmatch(words):
-            return questions[place] if place < len(questions) else " ".join(questions)
+    if _WHOLE[len(questions)].fullmatch(words):
+        return " ".join(questions)
+    for place, pattern in zip((0, 1, 2, -1), _REPLIES, strict=True):
+        if place < len(questions) and pattern.fullmatch(words):
+            return questions[place]
     for question in questions:
         if wording(reply) == wording(question):
             return question
-    return _by_words(_terms(words), *map(_terms, questions), questions=questions)
+    return _by_words(_terms(words), questions)
 
 
 def says_neither(reply: str) -> bool:
-    """Return whether a reply says that neither of the two is meant."""
+    """Return whether a reply says that none of them is meant."""
     return _NEITHER.fullmatch(_words(reply)) is not None
 
 
@@ -93,13 +103,18 @@ def _words(text: str) -> str:
     return " ".join(_NO_WORD.sub(" ", fold(text)).split())
 
 
-def _by_words(reply: set[str], first: set[str], second: set[str], *, questions: Sequence[str]) -> str | None:
-    """Return the question that alone has words of the reply, where at most as many words are in neither."""
-    found = reply & (first - second), reply & (second - first)
-    other = reply - first - second
-    if bool(found[0]) == bool(found[1]) or len(other) > len(found[0] or found[1]):
+def _by_words(reply: set[str], questions: Sequence[str]) -> str | None:
+    """Return the question that alone has words of the reply, where at most as many words are in none."""
+    terms = [_terms(question) for question in questions]
+    times = Counter(word for each in terms for word in each)
+    found = [
+        (question, own)
+        for question, each in zip(questions, terms, strict=True)
+        if (own := {word for word in reply & each if times[word] == 1})
+    ]
+    if len(found) != 1 or len(reply - times.keys()) > len(found[0][1]):
         return None
-    return questions[0] if found[0] else questions[1]
+    return found[0][0]
 
 
 def _terms(text: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""Where two entries fit equally well the customer is asked which one is meant, and the reply is understood."""
+"""Where two or three entries fit equally well the customer is asked which is meant, and the reply is understood."""
 
 import pytest
 from hypothesis import given
@@ -10,6 +10,8 @@ from shared.faq.speech.clarify import asked_by, clarifying_text, is_topic, meant
 
 TIME, COST = "How long does delivery take?", "How much does delivery cost?"
 TIME_ZH, COST_ZH = "多久送达？", "运费多少？"
+TRACK = "How do I track a delivery?"
+THREE = (TIME, COST, TRACK)
 POLICY = AnswerPolicy(languages=())
 
 
@@ -27,6 +29,46 @@ def test_two_entries_that_fit_equally_well_are_offered() -> None:
     assert answer.source == "clarify"
     assert answer.text == f"Which of these do you mean?\n1. {TIME}\n2. {COST}"
     assert [entry.question for entry in answer.grounding] == [TIME, COST]
+
+
+@pytest.mark.parametrize(
+    ("fourth", "offered"),
+    [
+        (hit("d", 0.5, question="Where is it?"), list(THREE)),
+        (hit("d", 0.5, question=TIME.upper()), list(THREE)),
+    ],
+)
+def test_at_most_three_entries_are_offered(fourth: FaqHit, offered: list[str]) -> None:
+    hits = [hit(name, 0.5 - place / 50, question=name) for place, name in enumerate(THREE)]
+    decision = POLICY.decide("delivery", [*hits, fourth])
+    assert isinstance(decision, Clarify)
+    assert [entry.question for entry in POLICY.reply(decision).grounding] == offered
+
+
+@pytest.mark.parametrize(("score", "question"), [(0.3, TRACK), (0.5, COST.lower())])
+def test_a_third_that_fits_worse_or_asks_the_same_is_not_offered(score: float, question: str) -> None:
+    hits = [hit("a", 0.5, question=TIME), hit("b", 0.5, question=COST), hit("c", score, question=question)]
+    decision = POLICY.decide("delivery", hits)
+    assert isinstance(decision, Clarify)
+    assert [entry.question for entry in decision.entries] == [TIME, COST]
+
+
+@pytest.mark.parametrize(
+    ("reply", "meant"),
+    [
+        *((reply, TIME) for reply in ("1", "first", "how long", "第一个")),
+        *((reply, COST) for reply in ("2", "the second one", "the cost", "第二个")),
+        *((reply, TRACK) for reply in ("3", "third", "the last one", "tracking", "第三个", "最后一个", TRACK)),
+        *((reply, " ".join(THREE)) for reply in ("all", "all three of them", "都要", "三个都要")),
+        *(
+            (reply, None)
+            for reply in ("4", "both", "delivery", "the former of none", "none of the three", "三个都不对")
+        ),
+    ],
+)
+def test_a_reply_names_one_of_three(reply: str, meant: str | None) -> None:
+    assert meant_by(reply, THREE) == meant
+    assert asked_by(clarifying_text(THREE, "en")) == THREE
 
 
 @pytest.mark.parametrize(
@@ -74,6 +116,7 @@ def test_nothing_is_asked_twice_in_a_row_nor_of_a_message_with_several_questions
         *((reply, TIME) for reply in ("how long", "ＨＯＷ　ＬＯＮＧ？", "I mean the first")),
         *((reply, COST) for reply in ("2", "second", "the latter", "the cost", "how much it costs", "last one", COST)),
         ("both", f"{TIME} {COST}"),
+        *((reply, None) for reply in ("3", "third", "all three")),
         *((reply, None) for reply in ("", "11", "yes", "delivery", "neither", "how do I return a lamp to your store")),
     ],
 )
