@@ -6,7 +6,7 @@
     a sure match, in another language              → the entry itself
     a possible match                               → a quote: the entry under its own question, and the offer of a
                                                      person
-    two that fit a bare topic equally well         → one question: which of the two is meant
+    two or three that fit a bare topic equally     → one question: which of them is meant
     no match                                       → "I don't know", and what the customer can do
 
 Without a matching entry a model invents an answer, a small model more often, so the model is not asked then. Only
