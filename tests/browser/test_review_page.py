@@ -23,6 +23,8 @@ def into(tmp_path: Path) -> Path:
     (tmp_path / "pages").mkdir()
     for name, text in {"a": LONG.format(30), "b": LONG.format(14), "c": "All of c is here."}.items():
         (tmp_path / "pages" / f"{name}.md").write_text(f"# What about {name}?\n\n{text}\n")
+    for name, days in {"d": 30, "e": 14}.items():
+        (tmp_path / "pages" / f"{name}.md").write_text(f"# Refunds\n\nYou get it back within {days} days, in cash.\n")
     (tmp_path / "faq").mkdir()
     return tmp_path / "faq" / "pages.json"
 
@@ -62,8 +64,15 @@ async def page(browser: Browser, address: str) -> AsyncIterator[Page]:
 
 async def test_entries_are_accepted_edited_and_dropped_by_keyboard(page: Page, into: Path) -> None:
     await expect(page.get_by_role("status")).to_have_text("3 entries, 3 open")
-    await expect(page.get_by_role("listitem")).to_have_text(
+    await expect(page.locator("faq-entry li")).to_have_text(
         ['other figures than "What about b?"', 'other figures than "What about a?"']
+    )
+    await page.get_by_text("2 left out when the pages were read").click()
+    await expect(page.locator("#reasons li")).to_have_text(
+        [
+            'd.md: "Refunds" has other figures on e.md; correct one of them',
+            'e.md: "Refunds" has other figures on d.md; correct one of them',
+        ]
     )
     await page.get_by_label("Answer").nth(1).fill("Mine, and no other.")
     await page.get_by_role("button", name="Drop: What about c?").press("Enter")

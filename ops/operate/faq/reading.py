@@ -57,7 +57,9 @@ def read_as_faq(named: Sequence[str], out: Path | None, most_pages: int, *, acce
         sites[address] = Source(address, most_pages, state.sites.get(address, {}))
         sites[address].read(found)
     entries = Entries(_others(out), before, state.learned)
-    kept = _add_pages(found, entries, stale={page for site in sites.values() for page in site.stale})
+    _add_pages(found, entries, stale={page for site in sites.values() for page in site.stale})
+    kept, left_out = entries.finish(), [*found.left_out, *entries.left_out]
+    _print(kept, left_out, found)
     if not kept:
         raise SettingsError(f"{', '.join(named)}: no entry; name pages with headings, or with questions and answers")
     if out is None:
@@ -70,22 +72,22 @@ def read_as_faq(named: Sequence[str], out: Path | None, most_pages: int, *, acce
     new = State(
         sites={address: site.kept for address, site in sites.items()},
         learned=entries.learned,
+        left_out=list(map(str, left_out)),
         learned_before=state.learned,
     )
     _write(out, kept, new)
 
 
-def _add_pages(found: Pages, entries: Entries, stale: set[str]) -> list[FaqEntry]:
-    """Add the pages' sections, those of stale pages last; print what was left out, and return the entries."""
+def _add_pages(found: Pages, entries: Entries, stale: set[str]) -> None:
+    """Add the pages' sections, those of stale pages last."""
     own, repeated = read_once(with_own_titles(found.pages))
+    if repeated:
+        sys.stderr.write(f"read once, since most pages have it: {', '.join(map(shown, repeated))}\n")
     for page in sorted(own, key=lambda page: page.name in stale):
         if (sections := sections_of(page)) or page.name in {each.page for each in found.left_out}:
             entries.add(sections, is_stale=page.name in stale)
         else:
             found.left_out.append(LeftOut(page.name, "", "has no text of its own; save it as a browser shows it"))
-    kept = entries.finish()
-    _print(kept, [*found.left_out, *entries.left_out], len(found.pages), repeated, found.ignored)
-    return kept
 
 
 def _write(out: Path, kept: Sequence[FaqEntry], state: State) -> None:
@@ -142,17 +144,13 @@ def _others(out: Path | None) -> dict[str, list[FaqEntry]]:
     return others
 
 
-def _print(
-    kept: Sequence[FaqEntry], left_out: Sequence[LeftOut], pages: int, repeated: Sequence[str], ignored: Counter[str]
-) -> None:
+def _print(kept: Sequence[FaqEntry], left_out: Sequence[LeftOut], found: Pages) -> None:
     for each in left_out:
         sys.stderr.write(f"left out: {each}\n")
-    if repeated:
-        sys.stderr.write(f"read once, since most pages have it: {', '.join(map(shown, repeated))}\n")
-    if ignored:
-        kinds = ", ".join(f"{kind} {number}" for kind, number in sorted(ignored.items()))
-        sys.stderr.write(f"no pages: {counted(ignored.total(), 'file')} ({kinds})\n")
+    if found.ignored:
+        kinds = ", ".join(f"{kind} {number}" for kind, number in sorted(found.ignored.items()))
+        sys.stderr.write(f"no pages: {counted(found.ignored.total(), 'file')} ({kinds})\n")
     languages = Counter(entry.language for entry in kept)
     named = ", ".join(f"{number} {language}" for language, number in sorted(languages.items()))
-    read = f"{counted(len(kept), 'entry', 'entries')} of {counted(pages, 'page')}"
+    read = f"{counted(len(kept), 'entry', 'entries')} of {counted(len(found.pages), 'page')}"
     sys.stdout.write(f"{read}{f' ({named})' if named else ''}\n")

@@ -96,6 +96,8 @@ async function load() {
   const shown = await asked("/entries");
   version = shown.version;
   byId("into").textContent = shown.into;
+  byId("left-out").textContent = `${shown.left_out.length} left out when the pages were read`;
+  byId("reasons").replaceChildren(...shown.left_out.map((line) => made("li", line)));
   byId("items").replaceChildren();
   for (const item of shown.items) {
     const entry = new FaqEntry();

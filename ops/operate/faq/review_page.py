@@ -21,7 +21,7 @@ from starlette.routing import Route
 
 from ops.operate.faq.entries import encode
 from ops.operate.faq.review import Decided, Decision, Item, apply, items_of
-from ops.operate.faq.state import digest
+from ops.operate.faq.state import State, digest
 from shared.errors import SettingsError
 from shared.faq.entries import FaqEntry, read_entries
 from shared.nouns import counted
@@ -50,6 +50,7 @@ class _Shown(msgspec.Struct, frozen=True):
     version: str
     into: str
     items: list[Item]
+    left_out: list[str]
 
 
 class ReviewPage:
@@ -102,7 +103,7 @@ class ReviewPage:
             return refusal
         learned, served, before, version = self._load()
         items = items_of(learned, served, before)
-        return _json(_Shown(version=version, into=str(self._into), items=items))
+        return _json(_Shown(version, str(self._into), items, State.open(self._draft).left_out))
 
     async def _publish(self, request: Request) -> Response:
         if (refusal := self._refusal(request)) is not None:

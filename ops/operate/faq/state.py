@@ -55,12 +55,14 @@ class State(msgspec.Struct, kw_only=True):
     Attributes:
         sites: the pages of each address that was read, by their addresses
         learned: the digests of each learned text (`text_digest`), by its entry (`key_of`)
+        left_out: what gave no entry, each with the reason
         learned_before: `learned` of the FAQ file that this reading replaces
         replaces: the digest of that file. While it is there, this reading has not been written
     """
 
     sites: dict[str, dict[str, Kept]] = {}
     learned: dict[str, str] = {}
+    left_out: list[str] = []
     learned_before: dict[str, str] = {}
     replaces: str = ""
 
