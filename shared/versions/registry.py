@@ -14,7 +14,7 @@ from shared.versions.state import Move, State
 from shared.versions.version import Version
 from shared.wire.codec import record_decoder
 from shared.wire.fields import Count, Revision
-from shared.wire.lanes import Lane
+from shared.wire.lanes import CHAMPION, Lane
 
 _LEAST_OF_AN_ID: Final = 6
 _NUM_RIGHT: Final = "_right.n"
@@ -54,13 +54,17 @@ class Checked(Struct, frozen=True, kw_only=True, tag="checked"):
         """Return how many questions were asked."""
         return int(sum(value for name, value in self.numbers.items() if name.endswith(_NUM_RIGHT)))
 
-    def replaces(self, before: "Checked") -> bool:
+    def replaces(self, before: "Checked", champions_sha256: str) -> bool:
         """Return whether this check counts instead of an earlier one. The whole set counts more than any other
-        questions. A failure stands until as many questions are passed, of the whole set if it was that which failed."""
-        if before.failures and not self.failures:
-            return self.whole >= before.whole and self.size >= before.size
-        is_new_failure = bool(self.failures) and not before.failures
-        return is_new_failure or (self.whole, self.size) >= (before.whole, before.size)
+        questions. A failure of the whole set counts until the same questions, or as many that the champion has passed
+        (`champions_sha256`), are passed; one of other questions until as many are."""
+        if self.failures and not before.failures:
+            return True
+        known = ("", self.questions_sha256)  # without a digest the files failed, or the record is of an earlier release
+        is_known = before.questions_sha256 in known or (self.whole and not before.whole)
+        is_passed_by_champion = not self.failures and self.questions_sha256 == champions_sha256 != ""
+        is_as_large = self.whole >= before.whole and self.size >= before.size
+        return is_as_large and (is_known or is_passed_by_champion or not before.failures)
 
 
 class Noted(Struct, frozen=True, kw_only=True, tag="noted"):
@@ -88,14 +92,14 @@ Entry = Added | Checked | Move | Noted
 class Registry:
     """The content of the log, up to the last record that was applied. `state` is that of the newest move that can be
     read, `unreadable` the epoch of the newest that cannot, `unreadable_unix_ms` when that was written, if it can be
-    read; the next readable move names the whole state and replaces both. `moves` and `notes` are in their order;
-    `keeps_notes` is False where no reader needs the notes."""
+    read; the next readable move names the whole state and replaces both. `checks` are those of a version that no later
+    one replaces. `moves` and `notes` are in their order; `keeps_notes` is False where no reader needs the notes."""
 
     state: State = field(default_factory=State)
     unreadable: Count = 0
     unreadable_unix_ms: float = math.inf
     versions: dict[Revision, Added] = field(default_factory=dict)
-    checks: dict[Revision, Checked] = field(default_factory=dict)
+    checks: dict[Revision, list[Checked]] = field(default_factory=dict)
     moves: list[Move] = field(default_factory=list)
     notes: list[Noted] = field(default_factory=list)
     keeps_notes: bool = True
@@ -121,8 +125,10 @@ class Registry:
             case Added(version=version):
                 self.versions.setdefault(version.id, entry)
             case Checked(revision=revision):
-                if entry.replaces(self.checks.get(revision, entry)):
-                    self.checks[revision] = entry
+                champions = self.check(self.state.aliases.get(CHAMPION, ""))
+                sha256 = "" if champions is None or champions.failures else champions.questions_sha256
+                kept = [each for each in self.checks.get(revision, ()) if not entry.replaces(each, sha256)]
+                self.checks[revision] = [*kept, entry]
             case Move() | Unreadable() if entry.epoch != self.epoch + 1:
                 return False
             case Move():
@@ -152,6 +158,12 @@ class Registry:
         last = self.moves[-1] if self.moves else None
         return last if last is not None and last.state.effective_unix_ms > now_unix_ms else None
 
+    def check(self, revision: Revision) -> Checked | None:
+        """Return the check that counts: the oldest failure, else the newest of the most questions. None without one."""
+        checks = self.checks.get(revision, ())
+        failed = next((each for each in checks if each.failures), None)
+        return failed or max(reversed(checks), key=lambda each: (each.whole, each.size), default=None)
+
     def find(self, name: str) -> Version | None:
         """Return the version with that alias, id or name (the newest of several with that name); else the only version
         whose id begins with it. None if there is no such version, or more than one."""
@@ -172,11 +184,12 @@ class Registry:
         """Return why a version may have no traffic, and what to do; None where it may."""
         if revision not in self.versions:
             return f"version {revision} is not registered; run: replyline versions add"
-        check = self.checks.get(revision)
+        check = self.check(revision)
         if check is None:
             return f"version {revision} has not been checked; run: replyline versions check {revision}"
         if check.failures:
-            return f"version {revision} failed its check: {'; '.join(check.failures)}"
+            remedy = "this counts until it passes the same questions, or as many that the champion has passed"
+            return f"version {revision} failed its check: {'; '.join(check.failures)}; {remedy}"
         passed = f"version {revision} has passed {check.size} of the questions, not the whole set"
         return None if check.whole else f"{passed}; run: replyline versions check {revision}"
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from ops.evaluation.judging.result import Judged
-from shared.errors import ModelError, VersionError
+from shared.errors import ModelError, SettingsError, VersionError
 from shared.nouns import counted
 from shared.process.clock import wire_unix_ms
 from shared.settings import Settings
@@ -44,8 +44,9 @@ class Scope(Struct, frozen=True, kw_only=True):
 async def check(settings: Settings, registry: Registry, version: Version, scope: Scope, *, author: str) -> Checked:
     """Return what was found. A version whose files or golden prompts fail is asked no questions.
 
-    Raises `SettingsError` if this machine's engine cannot be asked, `ServiceError` if no separate system can be
-    started, `VersionError` if the version is not in this machine's store, which says nothing of it.
+    Raises `SettingsError` if this machine's engine cannot be asked or the whole set is too small, `ServiceError` if no
+    separate system can be started, `VersionError` if the version is not in this machine's store, which says nothing of
+    it.
     """
     checked = Checked(revision=version.id, author=author, unix_ms=round(wire_unix_ms()), whole=scope.whole)
     try:
@@ -63,17 +64,19 @@ async def check(settings: Settings, registry: Registry, version: Version, scope:
 
 def verdict_of(checked: Checked, judged: Sequence[Judged], registry: Registry, least_right: float) -> Checked:
     """Return a check with its answers judged against the floor, and against the champion's check if that asked the same
-    questions. A check of the whole set fails if the champion was not checked with the whole set. Pure."""
-    from ops.lifecycle.checking.figures import LEAST_QUESTIONS, below_floor, outcomes_of, shares_of, worse
+    questions. A check of the whole set fails if the champion was not checked with the whole set. A question that occurs
+    several times counts once. Raises `SettingsError` if the whole set is too small to judge by. Pure."""
+    from ops.lifecycle.checking.figures import LEAST_QUESTIONS, below_floor, different, outcomes_of, shares_of, worse
 
+    judged = different(judged)
+    if len(judged) < LEAST_QUESTIONS and checked.whole:
+        few = counted(len(judged), "different question")
+        raise SettingsError(f"{few} cannot show a loss of five points; name a set of at least {LEAST_QUESTIONS}")
     outcomes = outcomes_of(judged)
     digest = hashlib.sha256(json.encode([one.question for one in judged])).hexdigest()
     failures = below_floor(outcomes, least_right)
-    if len(judged) < LEAST_QUESTIONS and checked.whole:
-        few = counted(len(judged), "question")
-        failures.append(f"{few} cannot show a loss of five points; name a set of at least {LEAST_QUESTIONS}")
     champion = registry.state.aliases.get(CHAMPION, checked.revision)
-    theirs = registry.checks.get(champion)
+    theirs = registry.check(champion)
     if champion != checked.revision and theirs is not None and theirs.questions_sha256 == digest:
         failures += worse(outcomes, theirs.outcomes)
     elif champion != checked.revision and checked.whole:

@@ -10,12 +10,14 @@ class of 20 could lose five questions and win one. Fewer than 4 lost questions c
 80, so a figure with fewer questions can hide a loss of five points. Therefore all questions are compared together too.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from math import comb
 from typing import Final
 
 from ops.evaluation.judging.questions import Question
 from ops.evaluation.judging.result import Judged
+from ops.evaluation.judging.spelling import normal
 
 _LEAST_DROP: Final = 0.05
 _CHANCE: Final = 0.05
@@ -23,6 +25,7 @@ _MOST_DROP: Final = 0.15
 _LEAST_LOST: Final = 4
 # With 60 questions a loss of more than five points is at least four questions, which is not chance.
 LEAST_QUESTIONS: Final = 60
+_NO_WORD: Final = re.compile(r"[\W_]+")
 _GOOD: Final = "1"
 _LEFT_OUT: Final = "-"
 
@@ -36,6 +39,20 @@ _RIGHT: Final[Mapping[str, Callable[[Question], bool]]] = {
 _INVENTED: Final = "invented_by_model"
 _FLOORED: Final = ("en_right", "zh_right")
 _ALL: Final = "right"
+
+
+def different(judged: Sequence[Judged]) -> list[Judged]:
+    """Return the first answer to each question. Questions that differ in case, width, punctuation or spelled-out
+    numbers only, after the same turns, are one."""
+    found: dict[tuple[str, ...], Judged] = {}
+    for one in judged:
+        turns = (text for turn in one.question.history for text in (turn.user, turn.assistant))
+        found.setdefault(tuple(_words(text) for text in (one.question.question, *turns)), one)
+    return list(found.values())
+
+
+def _words(text: str) -> str:
+    return _NO_WORD.sub(" ", normal(text)).strip() or text
 
 
 def outcomes_of(judged: Sequence[Judged]) -> dict[str, str]:

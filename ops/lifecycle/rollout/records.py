@@ -237,7 +237,7 @@ def takes_off(registry: Registry, now_unix_ms: float) -> str:
 
 def _failed_check(plan: Plan, registry: Registry) -> list[str]:
     """Return why the canary's newest check has failed, as a list of one; empty if it has not."""
-    check = registry.checks.get(plan.version)
+    check = registry.check(plan.version)
     failures = check.failures if check is not None else ()
     return [f"version {plan.version} failed its check: {'; '.join(failures)}"] if failures else []
 

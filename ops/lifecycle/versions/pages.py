@@ -35,7 +35,7 @@ def version_rows(registry: Registry) -> list[list[str]]:
 
 def verdict(registry: Registry, revision: Revision) -> str:
     """Return whether a version has passed its check, in a word."""
-    check = registry.checks.get(revision)
+    check = registry.check(revision)
     if check is None:
         return "no"
     return "failed" if check.failures else "passed" if check.whole else "in part"
@@ -43,7 +43,7 @@ def verdict(registry: Registry, revision: Revision) -> str:
 
 def version_page(registry: Registry, revision: Revision) -> dict[str, Any]:
     """Return all that the registry knows of a version."""
-    added, check = registry.versions[revision], registry.checks.get(revision)
+    added, check = registry.versions[revision], registry.check(revision)
     return {
         "id": revision,
         **to_builtins(added.version),

@@ -23,8 +23,8 @@ from shared.wire.topics import BROADCAST_PARTITION
 from tests.support.builders.versions import write_folder
 
 QUESTIONS = "".join(
-    f'{{"id": "greets-{number}", "language": "en", "kind": "small_talk", "split": "dev", "question": "hello!"}}\n'
-    for number in range(60)
+    f'{{"id": "greets-{number}", "language": "en", "kind": "small_talk", "split": "dev", "question": "{text}"}}\n'
+    for number, text in enumerate("hello " * times for times in range(1, 61))
 )
 
 

@@ -133,6 +133,46 @@ def test_only_the_whole_set_passes_the_gate_and_a_failure_stays_until_as_many_qu
     assert why_not is None if told is None else told in (why_not or "")
 
 
+def asked(digest: str, *failures: str, of: Version = VERSION, size: int = 60, whole: bool = True) -> Checked:
+    """Return a check by the set of a digest."""
+    numbers = {"en_right": 1.0, "en_right.n": float(size)}
+    common = {"revision": of.id, "author": "a", "unix_ms": 1, "numbers": numbers, "whole": whole}
+    return Checked(**common, failures=failures, questions_sha256=digest)
+
+
+OLD = msgspec.structs.replace(VERSION, name="old", manifest_sha256="f" * 64)
+OF_CHAMPION = asked("easy", of=OLD)
+
+
+@pytest.mark.parametrize(
+    ("checks", "told"),
+    [
+        ([asked("hard", "wrong"), asked("easy")], "failed its check: wrong; this counts until it passes the same"),
+        ([asked("hard", "wrong"), asked("easy", size=900)], "failed its check"),
+        ([asked("hard", "wrong"), asked("easy", "bad"), asked("easy")], "failed its check: wrong"),
+        ([asked("hard", "wrong"), asked("easy", "bad"), asked("hard")], "failed its check: bad"),
+        ([asked("hard", "wrong"), asked("easy", "bad"), asked("hard"), asked("easy")], None),
+        ([asked("hard", "wrong"), asked("hard")], None),
+        ([OF_CHAMPION, asked("hard", "wrong"), asked("easy")], None),
+        ([OF_CHAMPION, asked("hard", "wrong", size=61), asked("easy")], "failed its check"),
+        ([asked("easy", "it too", of=OLD), asked("hard", "wrong"), asked("easy")], "failed its check"),
+        ([asked("hard", of=OLD), asked("easy", of=OLD, whole=False), asked("hard", "wrong"), asked("easy")], "failed"),
+        ([asked("mine", "wrong", whole=False), asked("easy")], None),
+    ],
+)
+def test_a_failure_is_lifted_by_the_same_questions_or_by_those_that_the_champion_has_passed(
+    checks: list[Checked], told: str | None
+) -> None:
+    registry = Registry()
+    for version in (VERSION, OLD):
+        registry.apply(Added(version=version, author="ann"))
+    registry.apply(Move(state=State(epoch=1, aliases={"champion": OLD.id}), author="ann", reason="", unix_ms=0))
+    for check in checks:
+        registry.apply(decode_entry(encode_entry(check)))
+    why_not = registry.why_not(VERSION.id)
+    assert why_not is None if told is None else told in (why_not or "")
+
+
 def test_a_unique_prefix_of_an_id_names_its_version() -> None:
     registry = Registry()
     registry.apply(Added(version=VERSION, author="ann"))

@@ -3,13 +3,14 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from ops.evaluation.judging.judge import Given, Verdict
-from ops.evaluation.judging.questions import Question
+from ops.evaluation.judging.questions import Exchange, Question
 from ops.evaluation.judging.result import Judged
 from ops.lifecycle.checking.check import Scope, check, verdict_of
 from ops.lifecycle.versions.adding import About, add
-from shared.errors import VersionError
+from shared.errors import SettingsError, VersionError
 from shared.model.folder import TOKENIZER
 from shared.settings import Settings, load_settings
 from shared.versions.registry import Added, Checked, Registry
@@ -57,7 +58,7 @@ def answered(right: str) -> list[Judged]:
     return [
         Judged(
             question=Question(
-                id=f"q{number}", language="en", kind="paraphrase", split="dev", question="?", entries=("e",)
+                id=f"q{number}", language="en", kind="paraphrase", split="dev", question=f"q{number}?", entries=("e",)
             ),
             given=Given(text="", source="faq"),
             verdict=Verdict(right=digit == "1"),
@@ -96,9 +97,31 @@ def test_a_version_is_compared_with_a_champion_that_was_asked_the_same_and_with_
 
 
 def test_a_set_of_few_questions_opens_no_gate() -> None:
-    [failure] = judged_by(Registry(), B, "1" * 59).failures
-    assert "59 questions cannot show a loss of five points; name a set of at least 60" in failure
+    with pytest.raises(SettingsError, match="59 different questions cannot show a loss of five points; name a set"):
+        judged_by(Registry(), B, "1" * 59)
     assert judged_by(Registry(), B, "1" * 59, whole=False).failures == ()
+
+
+@pytest.mark.parametrize(
+    "spelling", ["Where is it?", "where is  it", "ＷＨＥＲＥ is it!", "Where — is “it”?"], ids=range(4)
+)
+def test_a_question_that_occurs_several_times_counts_once(spelling: str) -> None:
+    """Sixty greetings would say no more of a version than one."""
+    once = answered("1" * 59 + "0")
+    spelled = [spelling, "Where is it?"] * 30
+    judged = [
+        replace(one, question=replace(one.question, id=f"c{number}", question=text))
+        for number, (one, text) in enumerate(zip(once, spelled, strict=True))
+    ]
+    whole = Checked(revision=B.id, author="ann", unix_ms=1)
+    with pytest.raises(SettingsError, match="1 different question cannot"):
+        verdict_of(whole, judged, Registry(), 0.5)
+    checked = verdict_of(whole, [*answered("1" * 60), *judged], Registry(), 0.5)
+    assert (checked.size, checked.outcomes["en_right"]) == (61, "1" * 61)
+    turns = [
+        replace(one, question=replace(one.question, history=(Exchange(one.question.id, "Yes."),))) for one in judged
+    ]
+    assert verdict_of(whole, turns, Registry(), 0.5).size == 60, "after other turns it is another question"
 
 
 @pytest.mark.parametrize(
