@@ -43,6 +43,7 @@ class Destination(Struct, frozen=True):
         eta_ms: predicted time from receipt to the first text; None if no worker predicts it
         diverted_from: the rollout's destination that had no time for the question; None if the rule names this one
         given_up: the workers of `diverted_from` had the question and gave it up; otherwise they never got it
+        worker_id: the worker that reads the partition; empty if unknown
     """
 
     lane: Lane = CHAMPION
@@ -54,6 +55,7 @@ class Destination(Struct, frozen=True):
     claimed: Claimed = _UNCLAIMED
     diverted_from: "Destination | None" = None
     given_up: bool = False
+    worker_id: str = ""
 
     @property
     def by_rule(self) -> "Destination":

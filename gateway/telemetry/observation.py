@@ -55,6 +55,7 @@ def observation_of(entry: Entry, response: Response, unix_ms: int, *, moved: boo
         unix_ms=unix_ms,
         bucket=to.bucket,
         asked_unix_ms=0 if total_ms is None else max(0, unix_ms - round(total_ms)),
+        worker_id=to.worker_id,
         language=detect_language(entry.input),
         tenant=entry.request.session.tenant,
         moved=moved,

@@ -76,7 +76,8 @@ class Observation(Message, frozen=True, tag="chat.observation"):
     digest of tenant and session; `moved` says whether the conversation's previous answer came from another lane, None
     if the gateway does not know.
 
-    `asked_unix_ms` is when the question arrived, 0 if the gateway is of an earlier release. `revision` is the version
+    `asked_unix_ms` is when the question arrived, 0 if the gateway is of an earlier release. `worker_id` is the worker
+    that it was sent to, empty if the gateway does not know. `revision` is the version
     that was asked, `answered_by` the one whose model wrote the answer; empty if no model did. `censored`: another
     version's lane answered, in time or because the asked one had no time, which is evidence for neither version.
     `ttft_ms` is None if the asked version showed no text. `cancelled` (the customer stopped it) and `handed_over` (the
@@ -92,6 +93,7 @@ class Observation(Message, frozen=True, tag="chat.observation"):
     unix_ms: Count
     bucket: Bucket
     asked_unix_ms: Count = 0
+    worker_id: str = ""
     language: str = ""
     tenant: str = ""
     moved: bool | None = None

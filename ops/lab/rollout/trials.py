@@ -30,6 +30,7 @@ _BURST_BAD: Final = 0.9
 _BURST_ANSWERS: Final = 40
 _CRASH_ANSWERS: Final = 100
 _CRASH_MS: Final = 800.0
+_HANG_MS: Final = 4_000.0
 _LONGEST: Final = 2_500
 _DECIDED_EVERY: Final = 10
 _SOON_S: Final = 30.0
@@ -44,7 +45,8 @@ class Traffic:
     `rate` is the answers a second of each side. Of each side's answers a share `base` fails, as many miss their
     deadline or are unsure, and of the rated ones as many are rated down. With `bursts` outages begin and end in which
     nearly all of both sides' are bad. With `crashed` workers of either side crash: that many of its answers are bad
-    within `_CRASH_MS`, with one of the other side between each two. Of the canary's answers a share `bad` fails
+    within `_CRASH_MS`, with one of the other side between each two; with `hang` they hang instead, and miss their
+    deadlines one after another within `_HANG_MS`. Of the canary's answers a share `bad` fails
     besides, after `good` ones, and only in the class `only`, which has a `share` of the questions. A conversation has
     `turns` questions on average. A promotion brings running conversations to both sides; on the canary's their first
     text there comes `moved_ms` later."""
@@ -54,6 +56,7 @@ class Traffic:
     base: float = 0.02
     bursts: bool = False
     crashed: int = 0
+    hang: bool = False
     bad: float = 0.0
     good: int = 0
     only: str = ""
@@ -69,6 +72,7 @@ def equal(rate: float) -> list[Traffic]:
         *kinds,
         Traffic(name="equal, outages", rate=rate, bursts=True),
         Traffic(name="equal, crashes of 8", rate=rate, crashed=8),
+        Traffic(name="equal, hangs of 8", rate=rate, crashed=8, hang=True),
         Traffic(name="equal, 20 turns", rate=rate, turns=20.0),
         Traffic(name="equal, moved 300 ms later", rate=rate, turns=12.0, moved_ms=300.0),
     ]
@@ -89,7 +93,8 @@ def worse(rate: float) -> list[Traffic]:
 @dataclass(slots=True)
 class _Source:
     """Observations in their order, of both sides. `running` are each side's conversations, and whether one has just
-    come from another lane. `failed` are the conversations in which the canary was worse."""
+    come from another lane. `failed` are the conversations in which the canary was worse. `asked_ms` is when the answer
+    that ends was asked for, 0 if unknown; after each of the `crashes` other workers answer."""
 
     traffic: Traffic
     plan: Plan
@@ -101,6 +106,8 @@ class _Source:
     failed: set[str] = field(default_factory=set)
     burst: bool = False
     ending: list[tuple[Lane, float]] = field(default_factory=list)
+    crashes: int = 0
+    asked_ms: float = 0.0
     running: dict[Lane, list[tuple[str, bool]]] = field(default_factory=lambda: {"canary": [], "control": []})
 
     def next(self, epoch: int) -> Iterator[Observation]:
@@ -108,6 +115,7 @@ class _Source:
         draw, traffic = self.draw, self.traffic
         self.number += 1
         lane, base = self._begin()
+        is_hung = traffic.hang and base > traffic.base
         conversation, moved = self._conversation(lane)
         bucket, language, tenant, within = self._class()
         if self.canary_answers == traffic.good and lane == "canary":
@@ -126,32 +134,36 @@ class _Source:
             answered_by=revision,
             epoch=epoch,
             unix_ms=int(self.now_ms),
+            asked_unix_ms=int(self.asked_ms),
+            worker_id=f"{lane}-{self.crashes - is_hung}",
             bucket=bucket,
             language=language,
             tenant=tenant,
             moved=moved,
-            failed=is_bad or draw.random() < base,
+            failed=is_bad or draw.random() < (0.0 if is_hung else base),
             missed=draw.random() < base,
-            unsure=draw.random() < base,
+            unsure=draw.random() < (traffic.base if is_hung else base),
             ttft_ms=draw.lognormvariate(0.0, _SPREAD) * _MEDIAN_MS + dearer_ms,
         )
         yield answer
-        if draw.random() < _RATED:
+        if draw.random() < _RATED and not is_hung:
             yield replace(answer, rating="down" if draw.random() < base else "up")
 
     def _begin(self) -> tuple[Lane, float]:
         """Advance to the next answer; return its side and the chance that it is bad on either side."""
         draw, traffic = self.draw, self.traffic
         if self.ending:
-            self.now_ms += _CRASH_MS / (2 * traffic.crashed)
+            self.now_ms += (_HANG_MS if traffic.hang else _CRASH_MS) / (2 * traffic.crashed)
             return self.ending.pop()
         self.now_ms += draw.expovariate(2 * traffic.rate / 1_000)
+        self.asked_ms = max(0.0, self.now_ms - _MEDIAN_MS) if traffic.hang else 0.0
         if traffic.bursts and draw.random() < 1 / _BURST_ANSWERS:
             self.burst = not self.burst
         sides: tuple[Lane, Lane] = ("canary", "control")
         lane, other = sides if draw.random() < _HALF else sides[::-1]
         if traffic.crashed and draw.random() < 1 / _CRASH_ANSWERS:
             self.ending = [(lane, 1.0), (other, traffic.base)] * traffic.crashed
+            self.crashes += 1
         return lane, _BURST_BAD if self.burst else traffic.base
 
     def promote(self, times: float) -> None:

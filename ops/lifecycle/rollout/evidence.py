@@ -14,7 +14,8 @@ in a metric up to its first bad answer and no further, and answers are paired wi
 got as far. A conversation that has come from another lane begins with a cold cache: its first answer counts only in the
 metrics that time does not change.
 Answers of one side that end together, as in a worker's crash, depend on each other too: they are judged as one
-(`Tally.add`). So do answers that waited in one queue: of equal versions one has the longer queue for a while.
+(`Tally.add`). So are those that a worker ran when one of its answers went bad (`Evidence._is_stalled`). Answers that
+waited in one queue depend on each other as well: of equal versions one has the longer queue for a while.
 
 A canary that has lost 25 customers of a class beyond its control's and the margin is rolled back without a test. This
 hard stop is outside of the bound of alpha: it adds false rollbacks, about 0.05 % for a class that loses thousands of
@@ -46,6 +47,9 @@ _RECENT_MS: Final = 60_000
 CONTROL_BAD: Final = 0.25
 _MOST_CONVERSATIONS: Final = 50_000
 _MOST_ANSWERED: Final = 8
+# A version that fails every answer is no worker that hangs: after two events without a good answer each one counts.
+_MOST_EVENTS: Final = 2
+_OF_STALL: Final[frozenset[Metric]] = frozenset({"failed", "missed"})
 _TIMELESS: Final[tuple[Metric, ...]] = ("failed", "unsure", "handed_over")
 
 
@@ -61,6 +65,19 @@ class _Conversation:
     classes: tuple[Class, ...] | None = None
     last_rated: str = ""
     bad: set[Metric] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _Stall:
+    """A worker that may have hung or died when an answer of it went bad, at `began_unix_ms`. `events` are those since
+    an answer that it was asked for later has ended well."""
+
+    began_unix_ms: int
+    events: int = 1
+
+    def has(self, seen: Observation) -> bool:
+        """Return whether an answer was running when the first one went bad."""
+        return 0 < seen.asked_unix_ms <= self.began_unix_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +119,7 @@ class Evidence:
     )
     _control: deque[tuple[int, bool]] = field(default_factory=lambda: deque(maxlen=_RECENT))
     _control_bad_since: int | None = None
+    _stalls: dict[tuple[Side, str], _Stall] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._classes = Classes(self.plan)
@@ -176,7 +194,10 @@ class Evidence:
         talk.side, talk.classes = side, answer.classes
         for each in answer.classes if not seen.moved else ():
             each.count(side, seen.epoch, bad=seen.failed or seen.missed)
+        is_stalled = self._is_stalled(side, seen)
         for metric in self._judged_by(seen):
+            if is_stalled and metric in _OF_STALL:
+                continue
             self._tally(answer, metric, bad=getattr(seen, metric) or (metric == "missed" and seen.failed))
         if seen.moved or seen.answered_by not in {"", seen.revision}:
             return
@@ -189,6 +210,22 @@ class Evidence:
             self._add_ttft(answer)
         if side == "control":
             self._add_control(seen)
+
+    def _is_stalled(self, side: Side, seen: Observation) -> bool:
+        """Return whether an answer ran at a worker while another one of it went bad: all that a worker runs when it
+        hangs or dies are one event, good or bad, also if they miss their deadlines one after another. The event is
+        over once one of them ends well."""
+        key, is_bad = (side, seen.worker_id), seen.failed or seen.missed
+        stall = self._stalls.get(key)
+        is_of_stall = stall is not None and stall.has(seen)
+        if is_bad and not is_of_stall and (events := 0 if stall is None else stall.events) < _MOST_EVENTS:
+            self._stalls[key] = _Stall(seen.unix_ms, events + 1)
+        elif stall is not None and not is_bad:
+            if is_of_stall and seen.unix_ms > stall.began_unix_ms:
+                del self._stalls[key]
+            elif not is_of_stall:
+                stall.events = 0
+        return is_of_stall
 
     def _add_control(self, seen: Observation) -> None:
         self._control.append((seen.unix_ms, seen.failed or seen.missed))

@@ -225,3 +225,11 @@ def test_a_champion_without_places_brings_the_level_down_and_one_with_places_up_
     assert fell <= 5
     assert rose >= 20 + 114  # nineteen in twenty of two minutes' requests had a place
     assert levels[-1] == CHAMPION
+
+
+def test_a_destination_names_the_worker_that_reads_its_partition() -> None:
+    """All that one worker runs when it hangs is one event for a rollout."""
+    gateway = Gateway()
+    assert by_rule(gateway.ask("canary")).worker_id == ""
+    gateway.admissions.observe(builders.report("pod-3", lane="canary", partitions=[0]), NOW)
+    assert by_rule(gateway.ask("canary")).worker_id == "pod-3"

@@ -56,6 +56,13 @@ def test_an_answer_that_claims_nothing_counts_as_unsure(source: Source) -> None:
     assert seen.unsure == (source in {"quote", "unsure"})
 
 
+def test_an_observation_names_the_worker_that_was_asked() -> None:
+    entry: Entry = make_entry(destination=Destination("canary", "new", 3, worker_id="pod-3"))
+    seen = observation_of(entry, answer(entry.response_id, "", lane=None, revision=None, timings=LATE), 7)
+    assert seen is not None
+    assert seen.worker_id == "pod-3"
+
+
 OTHERS = [
     {"lane": None, "revision": "old"},
     {"lane": None, "revision": "new"},

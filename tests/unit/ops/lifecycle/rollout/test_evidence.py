@@ -347,6 +347,52 @@ def test_a_crash_that_ends_eight_answers_of_either_side_is_one_event(between: in
     assert alarms <= 2
 
 
+def hangs(seed: int, apart_ms: int, blind_ms: int) -> list[Observation]:
+    """Return the answers of equal versions with one worker each, of which one hangs after each 300 answers, eight
+    running. These and what it is asked for `blind_ms` more miss their deadlines one after another; then another worker
+    takes its place."""
+    draw, sides, ended = random.Random(seed), get_args(Side), list[Observation]()
+    now_ms, workers, until = 10_000.0, dict.fromkeys(sides, 0), dict.fromkeys(sides, 0.0)
+    for number in range(3_000):
+        now_ms += draw.expovariate(1 / 125)
+        side = draw.choice(sides)
+        if until[side] and now_ms > until[side]:
+            until[side], workers[side] = 0.0, number
+        worker = f"{side}-{workers[side]}"
+        is_missed = bool(until[side]) or draw.random() < 0.01
+        ends, common = int(now_ms + draw.uniform(500, 3_000)), {"worker_id": worker, "missed": is_missed}
+        ended.append(seen(number, side, unix_ms=ends, asked_unix_ms=int(now_ms), **common))
+        if number % 300 == 150:
+            side, until[side] = (hung := draw.choice(sides)), now_ms + max(blind_ms, 1)
+            common = {"worker_id": f"{hung}-{workers[hung]}", "missed": True, "asked_unix_ms": int(now_ms) - 1}
+            ended += [
+                seen(10_000 + 8 * number + each, hung, unix_ms=int(now_ms) + apart_ms * each, **common)
+                for each in range(1, 9)
+            ]
+    return sorted(ended, key=lambda each: each.unix_ms)
+
+
+@pytest.mark.parametrize(("apart_ms", "blind_ms"), [(250, 0), (500, 0), (1_000, 0), (500, 1_000)])
+def test_a_worker_that_hangs_with_eight_answers_is_one_event(apart_ms: int, blind_ms: int) -> None:
+    alarms = sum(evidence_of(*hangs(seed, apart_ms, blind_ms)).alarm for seed in range(40))
+    assert alarms <= 2
+
+
+@pytest.mark.parametrize(("bad", "most"), [(1.0, 12), (0.3, 45)])
+def test_a_version_that_fails_is_no_worker_that_hangs(bad: float, most: int) -> None:
+    """Answers of a second, two a second of each side."""
+    evidence = Evidence(PLAN)
+    for number in range(300):
+        is_missed = round(bad * number) > round(bad * (number - 1))
+        for each in both(number, missed=is_missed):
+            ended = 10_000 + 500 * number + 250 * (each.lane == "control")
+            times = {"unix_ms": ended, "asked_unix_ms": ended - 1_000}
+            evidence.add(replace(each, worker_id=each.lane, **times))
+        if evidence.alarm:
+            break
+    assert number <= most
+
+
 @pytest.mark.parametrize(
     "named",
     [{"bucket": "long"}, {"language": "zh"}, {"tenant": "acme"}],
