@@ -144,14 +144,12 @@ class Registry:
         """Return the state that holds now: of those whose time has come the one that was written last. A move whose
         time had not come when an unreadable one was written stays out, since that one may have taken it off."""
         until = min(now_unix_ms, self.unreadable_unix_ms)
-        return next(
-            (
-                move.state
-                for move in reversed(self.moves)
-                if move.state.effective_unix_ms <= (now_unix_ms if move.epoch > self.unreadable else until)
-            ),
-            State(),
-        )
+        for move in reversed(self.moves):
+            if move.state.effective_unix_ms <= (now_unix_ms if move.epoch > self.unreadable else until):
+                return move.state
+            if move.meanwhile is not None:
+                return move.meanwhile
+        return State()
 
     def waiting(self, now_unix_ms: float) -> Move | None:
         """Return the last move if its time is still to come. A later move takes its place."""

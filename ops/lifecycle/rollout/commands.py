@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -14,9 +15,9 @@ from ops.lifecycle.rollout.plan import LONGEST_MS, Plan, classes_of, pack, steps
 from ops.lifecycle.rollout.policy import Decision, Health, lacks_room, next_state, standings
 from ops.lifecycle.rollout.records import Rollout, decisions, foreign_rule, newest, next_record, takes_off
 from ops.lifecycle.rollout.surroundings import Surroundings, wanted
-from ops.lifecycle.versions.moves import allowed
+from ops.lifecycle.versions.moves import allowed, in_force
 from ops.lifecycle.versions.using import ready
-from ops.lifecycle.versions.writer import RegistryWriter, read_registry, warn_unreadable
+from ops.lifecycle.versions.writer import MoveLost, RegistryWriter, read_registry, warn_unreadable
 from ops.operate.diagnose.addresses import check_option
 from ops.operate.letters import when
 from ops.operate.listing import say, show_table
@@ -264,8 +265,25 @@ async def _note(settings: Settings, kind: str, reason: str) -> int:
         told = f"{kind} by {writer.author}: {reason}"
         now, of_step = round(wire_unix_ms()), {"epoch": float(writer.registry.epoch)}
         await writer.write(Noted(rollout=rollout.id, kind=kind, reason=told, unix_ms=now, numbers=of_step))
-        typer.echo(f"rollout {rollout.id}: {told}")
+        late = await _take_epoch(writer, rollout, f"rollout {told}") if kind == "paused" else ""
+        typer.echo(f"rollout {rollout.id}: {told}{late}")
         return 0
+
+
+async def _take_epoch(writer: RegistryWriter, rollout: Rollout, reason: str) -> str:
+    """Take an epoch behind a pause, so that no step counts that was decided without it. Return which steps were
+    written before that, as the end of a sentence."""
+    while (paused := newest(writer.registry)) is not None and paused.id == rollout.id and paused.begun:
+        taken = paused.own_moves[len(rollout.own_moves) :]
+        late = "".join(f"; a moment before, epoch {move.epoch} was written: {move.reason}" for move in taken)
+        if paused.ended is not None or paused.ending is not None or writer.registry.blocked is not None:
+            return late
+        now = wire_unix_ms()
+        with suppress(MoveLost):  # else another epoch was written first: take the one behind it
+            waiting, state = writer.registry.waiting(now), in_force(writer.registry, now)
+            await writer.move(state, reason, waiting=waiting)
+            return late
+    return ""
 
 
 async def _stop(settings: Settings, reason: str) -> None:

@@ -259,17 +259,16 @@ async def _move(
     settings: Settings, to: Callable[..., State], reason: str, author: str | None, over: int = 0, *, back: bool = False
 ) -> tuple[State, State]:
     """Move to the state that `to` makes of the registry, unless it is the same; return the states before and after.
-    `back`: write a move that waits for its time again, behind this one."""
+    `back`: a move that waits for its time keeps waiting."""
     async with RegistryWriter.opened(settings.kafka, author) as writer:
         now = wire_unix_ms()
         before, waiting = writer.registry.state, writer.registry.waiting(now) if back else None
         state = to(writer.registry, now_unix_ms=now)
-        if waiting is None and not over and not any(pages.changes(before, state)):
+        compared = writer.registry.state_at(now) if back else before
+        if not over and not any(pages.changes(compared, state)):
             _tell(f"nothing changes: epoch {before.epoch} says so already")
             return before, before
-        await writer.move(state, reason, over=over)
-        if waiting is not None:
-            await writer.move(moves.put_back(waiting, state), f"{waiting.reason} (by {waiting.author}, written again)")
+        await writer.move(state, reason, over=over, waiting=waiting)
     _tell_move(before, state)
     return before, state
 

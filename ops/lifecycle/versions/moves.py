@@ -112,7 +112,7 @@ def pass_over(registry: Registry, unreadable: int, now_unix_ms: float) -> State:
     if registry.blocked is None or unreadable != registry.epoch:
         cause = f"the newest move is epoch {registry.epoch}" if registry.blocked else "this release can read every move"
         raise ModelError(f"--over-epoch {unreadable}: {cause}; see: replyline versions log")
-    return replace(registry.state_at(now_unix_ms), epoch=registry.epoch + 1, effective_unix_ms=0)
+    return in_force(registry, now_unix_ms)
 
 
 def _last_rollback(registry: Registry, now_unix_ms: float) -> Move | None:
@@ -132,14 +132,19 @@ def _last_rollback(registry: Registry, now_unix_ms: float) -> Move | None:
 
 
 def hold(registry: Registry, rung: Rung | None, now_unix_ms: float) -> State:
-    """Return the state in which the ladder is held at a rung; None: it moves by itself. A move that waits for its time
-    is to be written again behind it: `put_back`."""
-    return replace(registry.state_at(now_unix_ms), epoch=registry.epoch + 1, rung=rung, effective_unix_ms=0)
+    """Return the state in which the ladder is held at a rung; None: it moves by itself."""
+    return replace(in_force(registry, now_unix_ms), rung=rung)
 
 
-def put_back(waiting: Move, state: State) -> State:
-    """Return the state of a move that waits for its time, behind one that changed the rung only."""
-    return replace(waiting.state, epoch=state.epoch + 1, rung=state.rung)
+def in_force(registry: Registry, now_unix_ms: float) -> State:
+    """Return the state in force, to write with the next epoch: whoever decided before that has to decide again."""
+    return replace(registry.state_at(now_unix_ms), epoch=registry.epoch + 1, effective_unix_ms=0)
+
+
+def beside(waiting: Move | None, state: State) -> tuple[State, State | None]:
+    """Return the state of a move that lets another one wait for its time, and the state until then; `state`, which
+    differs from the one in force in the rung at most, alone if none waits."""
+    return (state, None) if waiting is None else (replace(waiting.state, epoch=state.epoch, rung=state.rung), state)
 
 
 def shadow(registry: Registry, share: float, now_unix_ms: float) -> State:

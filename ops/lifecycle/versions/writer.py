@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from ops.command_line import command_typed
-from ops.lifecycle.versions.moves import ROLLOUT_AUTHOR
+from ops.lifecycle.versions.moves import ROLLOUT_AUTHOR, beside
 from shared.errors import ReplylineError, SettingsError
 from shared.kafka import Producer, scan
 from shared.process.clock import wire_unix_ms
@@ -75,10 +75,28 @@ class RegistryWriter:
         """Write a record that is no move. Raises `BrokerUnavailable`."""
         await self.log.append(self.producer, self.topic, entry)
 
-    async def move(self, state: State, reason: str, numbers: Mapping[str, float] | None = None, over: int = 0) -> Move:
-        """Move to a state. Raises `MoveLost` if another author was first, `BrokerUnavailable`."""
+    async def move(
+        self,
+        state: State,
+        reason: str,
+        numbers: Mapping[str, float] | None = None,
+        *,
+        over: int = 0,
+        waiting: Move | None = None,
+    ) -> Move:
+        """Move to a state; `waiting` keeps waiting for its time. Raises `MoveLost` if another author was first,
+        `BrokerUnavailable`."""
         now = round(wire_unix_ms())
-        move = Move(state=state, author=self.author, reason=reason, unix_ms=now, numbers=dict(numbers or {}))
+        state, meanwhile = beside(waiting, state)
+        reason = reason if waiting is None else f"{reason}; still waits: {waiting.reason} (by {waiting.author})"
+        move = Move(
+            state=state,
+            author=self.author,
+            reason=reason,
+            unix_ms=now,
+            numbers=dict(numbers or {}),
+            meanwhile=meanwhile,
+        )
         if not await self.log.append(self.producer, self.topic, move, over):
             raise MoveLost(self.lost_to(move.epoch))
         return move

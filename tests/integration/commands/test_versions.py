@@ -14,9 +14,11 @@ from ops.lifecycle.versions import moves
 from ops.lifecycle.versions.writer import MoveLost, RegistryWriter, read_registry
 from ops.stack.kafka_broker import KafkaBroker
 from shared.kafka import Outgoing, Producer, create_topics
+from shared.process.clock import wire_unix_ms
 from shared.settings.kafka import KafkaSettings
 from shared.versions.log import VersionsLog
-from shared.versions.registry import Checked
+from shared.versions.registry import Added, Checked
+from shared.versions.version import Version
 from shared.wire.codec import msgpack_encode
 from shared.wire.reports import WorkerReport
 from shared.wire.topics import BROADCAST_PARTITION
@@ -141,3 +143,25 @@ async def test_a_version_is_signed_added_checked_used_and_rolled_back(kafka: Kaf
     await versions("rung", "auto", "--author", "rollout r", fails="give your name")
     await versions("unload")
     assert dict((await read_registry(kafka)).state.aliases) == {"champion": ids[1], "previous": ids[0]}
+
+
+async def test_the_ladder_is_held_beside_a_waiting_move_by_one_record(kafka: KafkaSettings) -> None:
+    env = {
+        "REPLYLINE_KAFKA__BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
+        "REPLYLINE_KAFKA__TOPIC_PREFIX": kafka.topic_prefix,
+    }
+    version = Version(name="shop", model="m", model_revision="r", manifest_sha256="a" * 64)
+    async with RegistryWriter.opened(kafka, "ann") as ann:
+        await ann.write(Added(version=version, author="ann"))
+        await ann.write(Checked(revision=version.id, author="ann", unix_ms=0))
+        at_unix_ms = round(wire_unix_ms()) + 600_000
+        await ann.move(moves.use(ann.registry, "shop", "champion", 0, at_unix_ms), "at night")
+    for rung, says in (("faq", "rung auto → faq"), ("faq", "nothing changes"), ("auto", "rung faq → auto")):
+        done = await asyncio.to_thread(CliRunner().invoke, cli.app, ["versions", "rung", rung], env=env)
+        assert says in done.stdout
+    registry = await read_registry(kafka)
+    assert [move.epoch for move in registry.moves] == [1, 2, 3]
+    waiting = registry.waiting(wire_unix_ms())
+    assert waiting is not None
+    assert (waiting.state.aliases, waiting.state.effective_unix_ms) == ({"champion": version.id}, at_unix_ms)
+    assert "still waits: at night (by ann)" in registry.moves[1].reason

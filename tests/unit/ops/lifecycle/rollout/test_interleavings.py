@@ -120,8 +120,15 @@ class System:
 
     # --- what is done
 
-    def move(self, state: State) -> None:
-        self.registry.apply(Move(state=state, author="ann", reason="by hand", unix_ms=self.now_ms))
+    def move(self, state: State, *, waiting: Move | None = None) -> None:
+        state, meanwhile = moves.beside(waiting, state)
+        self.registry.apply(Move(state=state, author="ann", reason="by hand", unix_ms=self.now_ms, meanwhile=meanwhile))
+
+    def pause(self) -> None:
+        """Write what `rollout pause` writes: its note, and an epoch behind it."""
+        self.registry.apply(Noted(rollout="r", kind="paused", reason="paused", unix_ms=self.now_ms))
+        if self.rollout.begun and self.rollout.ending is None:
+            self.move(moves.in_force(self.registry, self.now_ms))
 
     def tick(self, *, writes: bool = True) -> None:
         """Let a controller decide after a few seconds."""
@@ -141,6 +148,14 @@ class System:
         before = self.registry.state_at(self.now_ms)
         if self.registry.apply(record) and isinstance(record, Move):
             self.check(before, record)
+
+    def write_late(self, record: Move | Noted) -> None:
+        """Write what was decided before an operator's last act."""
+        held, before = self.rollout.held, self.registry.state_at(self.now_ms).rule
+        if self.registry.apply(record) and isinstance(record, Move) and held is not None and before is not None:
+            after = record.state.rule
+            assert after is None or after.share <= before.share, "promoted after its pause"
+            assert record.state.aliases.get(CHAMPION) != NEW.id, "finished after its pause"
 
     def check(self, before: State, move: Move) -> None:
         """Assert that a promotion, a load or a finish was earned, by what the system itself has counted."""
@@ -176,16 +191,22 @@ class System:
                     self.answer()
                 case "kill":
                     self.restart()
-                case "pause" | "resume":
-                    self.registry.apply(Noted(rollout="r", kind=f"{verb}d", reason=verb, unix_ms=self.now_ms))
+                case "pause":
+                    self.pause()
+                case "resume":
+                    self.registry.apply(Noted(rollout="r", kind="resumed", reason=verb, unix_ms=self.now_ms))
                 case "zombie":  # it was stopped between its decision and its write
                     self.tick(writes=False)
                     stale = self.stale
                     self.act(random.Random(self.number).choice(ACTS[:-1]))
                     if stale is not None:
-                        self.registry.apply(stale)
+                        self.write_late(stale)
                 case "workers" | "canary" | "control" | "champion" | "gateway" | "breaker" | "calm":
                     self._change(verb, what)
+                case "rung":
+                    waiting = self.registry.waiting(self.now_ms)
+                    self.move(_typed(self.registry, verb, what, self.now_ms), waiting=waiting)
+                    assert waiting is None or self.registry.waiting(self.now_ms) is not None, "a move was lost"
                 case _:
                     self.move(_typed(self.registry, verb, what, self.now_ms))
 
@@ -269,4 +290,26 @@ def test_an_undisturbed_rollout_finishes() -> None:
     for _ in range(40):
         for act in ("answers", "answers", "workers load", "tick"):
             system.act(act)
+    assert system.rollout.outcome == "finished"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_step_that_was_decided_before_a_pause_is_taken_after_it(seed: int) -> None:
+    """The controller reads the log, decides, and writes; the pause is written in between."""
+    draw, system = random.Random(seed), System(plan_of())
+    while system.rollout.ended is None:
+        for act in ("answers", "answers", "workers load"):
+            system.act(act)
+        if draw.random() < 0.7:
+            system.tick()
+            continue
+        system.tick(writes=False)
+        stale, share = system.stale, system.registry.state_at(system.now_ms).rule
+        system.act("pause")
+        if stale is not None:
+            system.write_late(stale)
+        system.tick()
+        if share is not None and system.rollout.begun:
+            assert system.registry.state_at(system.now_ms).rule == share
+        system.act("resume")
     assert system.rollout.outcome == "finished"

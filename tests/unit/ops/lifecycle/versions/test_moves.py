@@ -12,7 +12,7 @@ from ops.lifecycle.versions.workers import LaneWorkers
 from ops.lifecycle.versions.writer import RegistryWriter
 from shared.errors import ModelError, SettingsError
 from shared.settings.kafka import KafkaSettings
-from shared.versions.registry import Added, Checked, Registry, Unreadable
+from shared.versions.registry import Added, Checked, Registry, Unreadable, decode_entry, encode_entry
 from shared.versions.state import Move, Rule, State
 from shared.versions.version import Version
 from shared.wire.lanes import Lane
@@ -118,12 +118,19 @@ def test_the_ladder_is_held_while_a_move_waits_and_the_move_keeps_its_time() -> 
     apply(registry, moves.use(registry, "b", "champion", 0, at_unix_ms=1_000))
     waiting = registry.waiting(500)
     assert waiting is not None
-    held = moves.hold(registry, "faq", 500)
-    apply(registry, held)
-    assert registry.state_at(500).rung == "faq"
-    apply(registry, moves.put_back(waiting, held))
-    for now, champion in ((999, A), (1_000, B)):
+    state, meanwhile = moves.beside(waiting, moves.hold(registry, "faq", 500))
+    record = Move(state=state, author="ann", reason="", unix_ms=500, meanwhile=meanwhile)
+    assert registry.apply(decode_entry(encode_entry(record)))
+    assert len(registry.moves) == 3, "one record: another author's cannot come between"
+    for now, champion in ((500, A), (999, A), (1_000, B)):
         assert (registry.state_at(now).rung, registry.state_at(now).aliases["champion"]) == ("faq", champion)
+        assert registry.state_at(now).epoch == 3
+    again, until = moves.beside(registry.waiting(600), moves.hold(registry, None, 600))
+    assert registry.apply(Move(state=again, author="ann", reason="", unix_ms=600, meanwhile=until))
+    assert [registry.state_at(now).rung for now in (700, 1_000)] == [None, None]
+    assert registry.state_at(1_000).aliases["champion"] == B
+    apply(registry, moves.rollback(registry, 700))
+    assert (registry.state_at(1_000).aliases, registry.waiting(700)) == ({"champion": A}, None)
 
 
 def test_a_rollback_in_a_rollout_leaves_the_champion_and_a_second_one_has_to_be_meant() -> None:
