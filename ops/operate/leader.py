@@ -1,14 +1,22 @@
-"""Elect one of several processes: the member of a consumer group that is assigned the topic's only partition."""
+"""Elect one of several processes: the member of a consumer group that is assigned the topic's only partition.
+
+The leader commits a lease to the group every few seconds, so that a command can name it.
+"""
 
 import asyncio
+import os
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Final, Self
 
+from msgspec import MsgspecError, Struct, json
+
+from ops.operate.letters import when
 from shared.errors import BrokerUnavailable
-from shared.kafka import GroupReader
-from shared.process.clock import monotonic_s
+from shared.kafka import GroupReader, committed_note
+from shared.process.clock import monotonic_s, wire_unix_ms
 from shared.settings.kafka import KafkaSettings
 from shared.sockets.listening import ListenAddress, host_port
 from shared.telemetry.availability import Availability
@@ -20,15 +28,44 @@ log: Final = get_logger()
 
 _LOOK_MS: Final = 250
 _RETRY_S: Final = 1.0
+_SAID_EVERY_MS: Final = 3_000
+_LEASE_MS: Final = 12_000
+
+
+class Lease(Struct, frozen=True):
+    """The process that leads, since when, and when it last said so, in Unix ms."""
+
+    holder: str
+    since_unix_ms: int
+    unix_ms: int
+
+    @property
+    def said(self) -> str:
+        return f"{self.holder} since {when(self.since_unix_ms)}"
+
+    def holds(self, now_unix_ms: float) -> bool:
+        return now_unix_ms - self.unix_ms < _LEASE_MS
+
+
+async def lease_of(kafka: KafkaSettings, *, topic: str, group: str) -> Lease | None:
+    """Return the lease of the process that leads or led last; None if it has left, or none ever led. Raises
+    `BrokerUnavailable`."""
+    note = await committed_note(kafka, f"{kafka.topic_prefix}{group}", (topic, BROADCAST_PARTITION))
+    try:
+        return json.decode(note, type=Lease) if note else None
+    except MsgspecError:  # of another release
+        return None
 
 
 @dataclass(slots=True)
 class Leadership:
-    """A process's membership in `group`. It reads no records and commits no offsets."""
+    """A process's membership in `group`. It reads no records; what it commits is its lease."""
 
     topic: str
     group: GroupReader
     _led: bool | None = None
+    _since_unix_ms: int = 0
+    _said_unix_ms: int = 0
 
     @classmethod
     def of(cls, kafka: KafkaSettings, *, client_id: str, topic: str, group: str) -> Self:
@@ -63,11 +100,23 @@ class Leadership:
         held = self.group.partitions
         leads = None if held is None else (self.topic, BROADCAST_PARTITION) in held
         if leads is not None and leads != self._led:
-            self._led = leads
+            self._led, self._since_unix_ms, self._said_unix_ms = leads, round(wire_unix_ms()), 0
             log.info("leadership", leads=leads, of=self.topic)
+        if leads and abs(wire_unix_ms() - self._said_unix_ms) >= _SAID_EVERY_MS:
+            self._said_unix_ms = round(wire_unix_ms())
+            lease = Lease(f"{socket.gethostname()}:{os.getpid()}", self._since_unix_ms, self._said_unix_ms)
+            await self._commit(json.encode(lease).decode())
         return leads
 
+    async def _commit(self, note: str) -> None:
+        place = (self.topic, BROADCAST_PARTITION)
+        await self.group.commit({place: 0}, {place: note})
+
     async def stop(self) -> None:
+        """Leave the group; the lease of a leader ends."""
+        if self._led:
+            with suppress(BrokerUnavailable):
+                await self._commit("")
         await self.group.stop()
 
 

@@ -1,6 +1,7 @@
 """Kafka clients for the rest of Replyline. Only this package imports aiokafka."""
 
 from shared.kafka.broker.administration import (
+    committed_note,
     create_topics,
     describe_topics,
     group_lag,
@@ -31,6 +32,7 @@ __all__ = [
     "await_lane",
     "await_layout",
     "broker_addresses",
+    "committed_note",
     "create_topics",
     "describe_topics",
     "group_lag",

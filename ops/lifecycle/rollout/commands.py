@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from ops.command_line import WithLab, by_options, settings_of
 from ops.lifecycle.rollout.evidence import Evidence
-from ops.lifecycle.rollout.plan import LONGEST_MS, Plan, classes_of, pack, steps_of
+from ops.lifecycle.rollout.plan import GROUP, LONGEST_MS, Plan, classes_of, pack, steps_of
 from ops.lifecycle.rollout.policy import Decision, Health, lacks_room, next_state, standings
 from ops.lifecycle.rollout.records import Rollout, decisions, foreign_rule, newest, next_record, takes_off
 from ops.lifecycle.rollout.surroundings import Surroundings, wanted
@@ -19,14 +19,16 @@ from ops.lifecycle.versions.moves import allowed, in_force
 from ops.lifecycle.versions.using import ready
 from ops.lifecycle.versions.writer import MoveLost, RegistryWriter, read_registry, warn_unreadable
 from ops.operate.diagnose.addresses import check_option
+from ops.operate.leader import Lease, lease_of
 from ops.operate.letters import when
 from ops.operate.listing import say, show_table
 from ops.paths import FILE_TO_WRITE
-from shared.errors import ModelError
+from shared.errors import BrokerUnavailable, ModelError
 from shared.hosts import WEB
 from shared.kafka import LogReader
 from shared.process.clock import now_unix_ms, wire_unix_ms
 from shared.settings import Settings
+from shared.settings.kafka import KafkaSettings
 from shared.sockets.listening import ListenAddress
 from shared.versions.registry import Noted, Registry
 from shared.versions.version import abbreviated
@@ -127,6 +129,8 @@ def status() -> None:
     warn_unreadable(registry)
     rollout = _found(registry)
     typer.echo(_told(rollout, registry))
+    if rollout.ended is None:
+        typer.echo(asyncio.run(_controller(settings_of("rollout").kafka)))
     rows = [[when(each.unix_ms), each.what, each.author, each.why, each.numbers] for each in decisions(rollout)]
     show_table(("when", "what", "by", "why", "numbers"), rows, folds={"why", "numbers"})
 
@@ -316,6 +320,22 @@ def _told(rollout: Rollout, registry: Registry) -> str:
         why = rollout.paused
     step = standings(plan, moves).step + 1
     return f"rollout {rollout.id}\n{sides}, step {step} of {len(plan.steps)}: {share} of the conversations\n{why}"
+
+
+async def _controller(kafka: KafkaSettings) -> str:
+    """Return in a line whether a controller is running."""
+    try:
+        lease = await lease_of(kafka, topic=kafka.topics.observations, group=GROUP)
+    except BrokerUnavailable as error:
+        return f"controller: not known: {error}"
+    return _led(lease, wire_unix_ms())
+
+
+def _led(lease: Lease | None, now_unix_ms: float) -> str:
+    if lease is not None and lease.holds(now_unix_ms):
+        return f"controller: {lease.said}, seen {max(0.0, now_unix_ms - lease.unix_ms) / 1_000:.0f} s ago"
+    last = "" if lease is None else f" (the last, {lease.said}, was seen at {when(lease.unix_ms)})"
+    return f"controller: no controller is running{last}; type: replyline rollout run"
 
 
 def _named(registry: Registry, revision: Revision) -> str:

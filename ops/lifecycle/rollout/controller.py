@@ -15,6 +15,7 @@ from gateway.outbound.signed_webhook import SignedWebhook
 from ops.lifecycle.rollout.evidence import Evidence
 from ops.lifecycle.rollout.health import Watch
 from ops.lifecycle.rollout.notices import Notices
+from ops.lifecycle.rollout.plan import GROUP
 from ops.lifecycle.rollout.policy import Decision, Health
 from ops.lifecycle.rollout.prometheus import Prometheus
 from ops.lifecycle.rollout.records import Outcome, Rollout, judge, newest, record_of
@@ -67,7 +68,7 @@ class Controller:
             kafka,
             VersionsLog.of(kafka, client_id=_CLIENT, keeps_notes=True),
             Producer(kafka, client_id=_CLIENT),
-            Leadership.of(kafka, client_id=_CLIENT, topic=names.observations, group=_CLIENT),
+            Leadership.of(kafka, client_id=_CLIENT, topic=names.observations, group=GROUP),
             LogReader(kafka, client_id=_CLIENT, topic=names.observations, partition=BROADCAST_PARTITION),
             Watch(kafka, gateways, calls, reports),
             Prometheus(calls, settings.rollout.prometheus_url),

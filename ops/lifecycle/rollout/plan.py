@@ -12,6 +12,8 @@ from shared.wire.fields import Count, Revision
 from shared.wire.messages import Bucket
 from shared.wire.topics import BUCKETS, OBSERVATIONS_MS
 
+GROUP: Final = "replyline-rollout"
+"""The consumer group of the controllers, one of which leads."""
 LONGEST_MS: Final = OBSERVATIONS_MS - 86_400_000
 """A rollout ends before its first observations are deleted: a new controller reads all of them again."""
 

@@ -12,6 +12,7 @@ from aiokafka.errors import (
     TopicAlreadyExistsError,
     TopicAuthorizationFailedError,
 )
+from aiokafka.structs import OffsetAndMetadata
 
 from shared.errors import BrokerUnavailable
 from shared.kafka.broker.connection import start_or_stop, stop_consumer
@@ -135,6 +136,23 @@ async def committed_offsets(
     Raises:
         BrokerUnavailable: Kafka is not reachable.
     """
+    found = await _committed(settings, group, partitions)
+    return {place: each.offset for place, each in found.items()}
+
+
+async def committed_note(settings: KafkaSettings, group: str, partition: tuple[str, int]) -> str:
+    """Return the metadata of the group's last commit of a (topic, partition) pair; "" without a commit.
+
+    Raises:
+        BrokerUnavailable: Kafka is not reachable, or does not show the group to this user.
+    """
+    found = (await _committed(settings, group, [partition])).get(partition)
+    return "" if found is None else found.metadata or ""
+
+
+async def _committed(
+    settings: KafkaSettings, group: str, partitions: Iterable[tuple[str, int]]
+) -> dict[tuple[str, int], OffsetAndMetadata]:
     admin = AIOKafkaAdminClient(**connection_options(settings), request_timeout_ms=settings.request_timeout_ms)
     try:
         await start_or_stop(admin, settings)
@@ -147,7 +165,7 @@ async def committed_offsets(
         raise BrokerUnavailable(f"cannot read what {group} has committed: {error}") from error
     finally:
         await admin.close()
-    return {(each.topic, each.partition): found.offset for each, found in offsets.items() if found.offset >= 0}
+    return {(each.topic, each.partition): found for each, found in offsets.items() if found.offset >= 0}
 
 
 async def group_lag(settings: KafkaSettings, group: str, topics: Sequence[str]) -> dict[str, int]:

@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from ops.lifecycle.rollout.plan import GROUP
 from ops.lifecycle.rollout.records import Rollout, newest
+from ops.operate.leader import Lease, lease_of
 from ops.stack.kafka_broker import KafkaBroker
 from shared.kafka import Outgoing, Producer, create_topics
 from shared.process.clock import now_unix_ms
@@ -251,3 +253,28 @@ async def test_an_operator_pauses_and_stops_a_rollout_without_a_controller(bench
     rollout = await bench.rollout()
     assert rollout.outcome == "stopped"
     assert (bench.registry.state.rule, bench.registry.state.aliases) == (None, {"champion": OLD.id})
+
+
+async def test_the_controller_that_leads_is_known_until_it_leaves(bench: Bench) -> None:
+    """One that was killed is known by the age of its last sign."""
+
+    async def lease() -> Lease | None:
+        return await lease_of(bench.kafka, topic=bench.kafka.topics.observations, group=GROUP)
+
+    async def led() -> bool:
+        found = await lease()
+        return found is not None and found.holder.endswith(f":{bench.controllers[-1].pid}")
+
+    assert await lease() is None
+    first = await bench.control()
+    await eventually(led, limit_s=60)
+    first.terminate()
+    await first.wait()
+    assert await lease() is None
+    await bench.control()
+    await eventually(led, limit_s=60)
+    await bench.kill()
+    last = await lease()
+    assert last is not None
+    assert last.holds(last.unix_ms + 10_000)
+    assert not last.holds(last.unix_ms + 20_000)

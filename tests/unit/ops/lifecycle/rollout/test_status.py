@@ -2,13 +2,15 @@
 
 import pytest
 
-from ops.lifecycle.rollout.commands import _told
+from ops.lifecycle.rollout.commands import _led, _told
+from ops.operate.leader import Lease
 from shared.versions.registry import Added, Noted, Registry
 from shared.versions.version import Version
 from tests.unit.ops.lifecycle.rollout.test_records import STARTED, decided, found, registry_of
 
 PAUSED = Noted(rollout="r", kind="paused", reason="paused by ann: a holiday", unix_ms=61_000)
 
+SINCE = "since 1970-01-01T00:01:00Z, was seen at 1970-01-01T00:01:10Z"
 DUE = "wait: no decision yet; one is due 10 s after 1970-01-01T00:00:00Z, by: replyline rollout run"
 
 
@@ -53,3 +55,19 @@ def test_one_that_no_controller_has_begun_names_the_command() -> None:
 def test_one_that_is_over_shows_how_it_ended() -> None:
     registry = registry_of(STARTED, Noted(rollout="r", kind="ended", reason="by hand", unix_ms=10))
     assert _told(found(registry), registry).splitlines()[-1] == "stopped: by hand"
+
+
+@pytest.mark.parametrize(
+    ("lease", "says"),
+    [
+        (None, "controller: no controller is running; type: replyline rollout run"),
+        (Lease("pod-1:7", 60_000, 95_000), "controller: pod-1:7 since 1970-01-01T00:01:00Z, seen 5 s ago"),
+        (
+            Lease("pod-1:7", 60_000, 70_000),
+            f"controller: no controller is running (the last, pod-1:7 {SINCE}); type: replyline rollout run",
+        ),
+    ],
+    ids=["none", "one leads", "one was killed"],
+)
+def test_status_says_whether_a_controller_is_running(lease: Lease | None, says: str) -> None:
+    assert _led(lease, 100_000) == says
