@@ -199,12 +199,14 @@ class _Source:
 @dataclass(frozen=True, slots=True)
 class Run:
     """The end of a simulated rollout. `canary_answers` and `seconds` count from the canary's first bad answer on,
-    `failed` the conversations in which it was worse than its control."""
+    `failed` the conversations in which it was worse than its control. After `step` answers the canary was promoted
+    first; None if it never was."""
 
     ended: Kind
     canary_answers: int
     seconds: float
     failed: int
+    step: int | None = None
 
 
 def run(plan: Plan, traffic: Traffic, seed: int) -> Run:
@@ -215,6 +217,7 @@ def run(plan: Plan, traffic: Traffic, seed: int) -> Run:
     moves = [Move(state=state, author="simulate", reason="", unix_ms=0)]
     evidence, at = Evidence(plan), standings(plan, moves)
     kind: Kind = "hold"
+    step: int | None = None
     while source.canary_answers < _LONGEST + traffic.good and kind not in ("finish", "roll back", "end"):
         for seen in source.next(state.epoch):
             evidence.add(seen)
@@ -225,18 +228,19 @@ def run(plan: Plan, traffic: Traffic, seed: int) -> Run:
         if kind not in MOVES:
             continue
         if kind == "promote" and state.rule is not None:
+            step = step or source.canary_answers
             source.promote(decision.share / state.rule.share)
         state = next_state(plan, decision, state, state.epoch + 1)
         moves.append(Move(state=state, author="simulate", reason=decision.reason, unix_ms=int(source.now_ms)))
         at = standings(plan, moves)
-    return Run(
-        kind, source.canary_answers - traffic.good, (source.now_ms - source.turned_ms) / 1_000, len(source.failed)
-    )
+    answers, seconds = source.canary_answers - traffic.good, (source.now_ms - source.turned_ms) / 1_000
+    return Run(kind, answers, seconds, len(source.failed), step)
 
 
 class TrialRow(Struct, frozen=True, kw_only=True):
     """Rollouts of one kind. The quantiles are canary answers from the first bad one to the alarm, of the rollouts that
-    were rolled back; `failed` is the p90 of the conversations in which the canary was worse."""
+    were rolled back; `failed` is the p90 of the conversations in which the canary was worse, `step` the median of the
+    canary's answers on the first step; None if more than half of the rollouts did not pass it."""
 
     name: str
     rollouts: int
@@ -246,6 +250,7 @@ class TrialRow(Struct, frozen=True, kw_only=True):
     p90: int | None = None
     most: int | None = None
     failed: int | None = None
+    step: int | None = None
     within_30_s: int = 0
 
 
@@ -256,7 +261,9 @@ def row(plan: Plan, traffic: Traffic, rollouts: int, seed: int) -> TrialRow:
     back = [each for each in runs if each.ended == "roll back"]
     counts = sorted(each.canary_answers for each in back)
     promoted = sum(each.ended == "finish" for each in runs)
-    found = TrialRow(name=traffic.name, rollouts=rollouts, rolled_back=len(back), promoted=promoted)
+    steps = sorted(_NEVER if each.step is None else each.step for each in runs)
+    step = median if (median := int(percentile(steps, 0.5))) < _NEVER else None
+    found = TrialRow(name=traffic.name, rollouts=rollouts, rolled_back=len(back), promoted=promoted, step=step)
     if not counts:
         return found
     return replace(
@@ -282,10 +289,10 @@ def trials(rollouts: int, each: int, rate: float, seed: int, console: Console) -
 
 def table(rows: Sequence[TrialRow]) -> str:
     """Return the rows as text."""
-    lines = [f"{'':27}rolled back  promoted   canary answers: median   p90  most  failed  in 30 s"]
+    lines = [f"{'':27}rolled back  promoted  a step   canary answers: median   p90  most  failed  in 30 s"]
     for each in rows:
-        figures = (each.median, each.p90, each.most, each.failed)
-        median, p90, most, failed = ("-" if figure is None else f"{figure}" for figure in figures)
-        back = f"{each.rolled_back:>5} of {each.rollouts:<5}{each.promoted:>8}"
+        figures = (each.step, each.median, each.p90, each.most, each.failed)
+        step, median, p90, most, failed = ("-" if figure is None else f"{figure}" for figure in figures)
+        back = f"{each.rolled_back:>5} of {each.rollouts:<5}{each.promoted:>8}{step:>8}"
         lines.append(f"{each.name:<25}{back}  {median:>24}{p90:>6}{most:>6}{failed:>8}{each.within_30_s:>9}")
     return "\n".join(lines)

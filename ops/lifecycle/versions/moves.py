@@ -137,7 +137,7 @@ def hold(registry: Registry, rung: Rung | None, now_unix_ms: float) -> State:
 
 
 def in_force(registry: Registry, now_unix_ms: float) -> State:
-    """Return the state in force, to write with the next epoch: whoever decided before that has to decide again."""
+    """Return the state in force, to write with the next epoch. What was decided before loses its epoch."""
     return replace(registry.state_at(now_unix_ms), epoch=registry.epoch + 1, effective_unix_ms=0)
 
 
