@@ -147,8 +147,8 @@ class Registry:
         for move in reversed(self.moves):
             if move.state.effective_unix_ms <= (now_unix_ms if move.epoch > self.unreadable else until):
                 return move.state
-            if move.meanwhile is not None:
-                return move.meanwhile
+            if move.interim is not None:
+                return move.interim
         return State()
 
     def waiting(self, now_unix_ms: float) -> Move | None:

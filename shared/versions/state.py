@@ -85,14 +85,14 @@ class State(Struct, frozen=True, kw_only=True):
 
 class Move(Struct, frozen=True, kw_only=True, tag="move"):
     """A change of the state: its author, its reason, and the numbers that it follows from. If the state holds from a
-    later time, `meanwhile` is the one that holds until then; None: that of the move before."""
+    later time, `interim` is the one that holds before that time; None: that of the move before."""
 
     state: State
     author: str
     reason: str
     unix_ms: Count
     numbers: dict[str, float] = field(default_factory=dict)
-    meanwhile: State | None = None
+    interim: State | None = None
 
     @property
     def epoch(self) -> int:

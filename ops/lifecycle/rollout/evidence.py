@@ -263,7 +263,7 @@ class Evidence:
             return
         for each in answer.classes:
             tally = each.tallies[metric]
-            if tally.of != each.name:  # another class has its place by now
+            if tally.of != each.name:  # another class has taken its place
                 continue
             asked, ended = answer.asked_unix_ms, answer.unix_ms
             leans = tally.add(answer.side, first=answer.first, bad=bad, unix_ms=ended, asked_unix_ms=asked)

@@ -142,7 +142,7 @@ def in_force(registry: Registry, now_unix_ms: float) -> State:
 
 
 def beside(waiting: Move | None, state: State) -> tuple[State, State | None]:
-    """Return the state of a move that lets another one wait for its time, and the state until then; `state`, which
+    """Return the state of a move that lets another one wait for its time, and the interim state; `state`, which
     differs from the one in force in the rung at most, alone if none waits."""
     return (state, None) if waiting is None else (replace(waiting.state, epoch=state.epoch, rung=state.rung), state)
 

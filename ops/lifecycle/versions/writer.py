@@ -87,7 +87,7 @@ class RegistryWriter:
         """Move to a state; `waiting` keeps waiting for its time. Raises `MoveLost` if another author was first,
         `BrokerUnavailable`."""
         now = round(wire_unix_ms())
-        state, meanwhile = beside(waiting, state)
+        state, interim = beside(waiting, state)
         reason = reason if waiting is None else f"{reason}; still waits: {waiting.reason} (by {waiting.author})"
         move = Move(
             state=state,
@@ -95,7 +95,7 @@ class RegistryWriter:
             reason=reason,
             unix_ms=now,
             numbers=dict(numbers or {}),
-            meanwhile=meanwhile,
+            interim=interim,
         )
         if not await self.log.append(self.producer, self.topic, move, over):
             raise MoveLost(self.lost_to(move.epoch))

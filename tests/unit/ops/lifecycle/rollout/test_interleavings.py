@@ -121,8 +121,8 @@ class System:
     # --- what is done
 
     def move(self, state: State, *, waiting: Move | None = None) -> None:
-        state, meanwhile = moves.beside(waiting, state)
-        self.registry.apply(Move(state=state, author="ann", reason="by hand", unix_ms=self.now_ms, meanwhile=meanwhile))
+        state, interim = moves.beside(waiting, state)
+        self.registry.apply(Move(state=state, author="ann", reason="by hand", unix_ms=self.now_ms, interim=interim))
 
     def pause(self) -> None:
         """Write what `rollout pause` writes: its note, and an epoch behind it."""

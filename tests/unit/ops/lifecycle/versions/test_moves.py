@@ -118,15 +118,15 @@ def test_the_ladder_is_held_while_a_move_waits_and_the_move_keeps_its_time() -> 
     apply(registry, moves.use(registry, "b", "champion", 0, at_unix_ms=1_000))
     waiting = registry.waiting(500)
     assert waiting is not None
-    state, meanwhile = moves.beside(waiting, moves.hold(registry, "faq", 500))
-    record = Move(state=state, author="ann", reason="", unix_ms=500, meanwhile=meanwhile)
+    state, interim = moves.beside(waiting, moves.hold(registry, "faq", 500))
+    record = Move(state=state, author="ann", reason="", unix_ms=500, interim=interim)
     assert registry.apply(decode_entry(encode_entry(record)))
     assert len(registry.moves) == 3, "one record: another author's cannot come between"
     for now, champion in ((500, A), (999, A), (1_000, B)):
         assert (registry.state_at(now).rung, registry.state_at(now).aliases["champion"]) == ("faq", champion)
         assert registry.state_at(now).epoch == 3
     again, until = moves.beside(registry.waiting(600), moves.hold(registry, None, 600))
-    assert registry.apply(Move(state=again, author="ann", reason="", unix_ms=600, meanwhile=until))
+    assert registry.apply(Move(state=again, author="ann", reason="", unix_ms=600, interim=until))
     assert [registry.state_at(now).rung for now in (700, 1_000)] == [None, None]
     assert registry.state_at(1_000).aliases["champion"] == B
     apply(registry, moves.rollback(registry, 700))
