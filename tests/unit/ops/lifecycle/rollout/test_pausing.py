@@ -1,4 +1,4 @@
-"""A pause takes an epoch: a controller that decided without it loses, and its operator reads what came before."""
+"""A pause takes an epoch: a controller that decided without it loses, and its operator reads which steps were earlier."""
 
 import asyncio
 from dataclasses import dataclass, field
