@@ -1,4 +1,4 @@
-"""A pause takes an epoch: a controller that decided without it loses, and its operator reads which steps were earlier."""
+"""A pause takes an epoch: a controller that decided without it loses, and its operator reads which steps were first."""
 
 import asyncio
 from dataclasses import dataclass, field
