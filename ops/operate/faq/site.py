@@ -151,14 +151,16 @@ class Site:
 
     def _pages(self, fetch_all: _FetchAll, found: list[str], start: str, *, within: str) -> Iterator[Fetched]:
         """Yield the pages `found`, and those below the address `within` that they link to; no others if it is empty."""
-        left = self._most - bool(within)
+        left = max(0, self._most - len(self._known.keys() | ({start} if within else set())))
         while new := [url for url in _of_host(found, start) if self._is_new(url, within)]:
-            if len(new) > left:
-                why = f"{counted(len(new) - left, 'page')} or more are not read; raise --most-pages"
+            unknown = [url for url in new if url not in self._known]
+            if len(unknown) > left:
+                why = f"{counted(len(unknown) - left, 'page')} or more are not read; raise --most-pages"
                 self.left_out.append(LeftOut(self._start, "", why))
-            left -= len(new := new[: max(0, left)])
+            too_many = set(unknown[left:])
+            left -= len(unknown) - len(too_many)
             found = []
-            for page in fetch_all(new):
+            for page in fetch_all([url for url in new if url not in too_many]):
                 if page is not None and page.kind != ".xml":
                     yield page
                     found += _links(page) if within else []

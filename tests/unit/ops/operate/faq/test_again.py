@@ -173,6 +173,22 @@ def test_a_page_that_moved_has_its_new_figures_and_its_ids(
     assert (now.id, now.url, "14 days" in now.answer) == (before.id, f"{START}back", True)
 
 
+def test_a_calendar_whose_days_go_on_is_read_up_to_the_limit_each_time(
+    read: Read, serve: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers: dict[str, Answer] = {f"{START}{day}": page(f"Day number {day}", str(day + 1)) for day in range(99)}
+    asked = serve(answers)
+    found = []
+    for today in (0, 2, 50):
+        answers[START] = page("Help", str(today))
+        asked.clear()
+        status, questions = read(START, "--most-pages", "5")
+        found.append(questions)
+        assert (status, len(asked)) == (0, 6)
+        assert f"left out: {START}: 1 page or more are not read; raise --most-pages\n" in capsys.readouterr().err
+    assert found == [["Help", *(f"Day number {day}" for day in range(4))]] * 3
+
+
 def test_what_has_not_changed_is_not_sent_again_and_the_file_is_not_touched(
     read: Read, serve: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
