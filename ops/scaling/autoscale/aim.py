@@ -14,7 +14,7 @@ from typing import Final
 _BIN_MS: Final = 600_000.0
 _BINS: Final = 144  # a day
 _FEWEST: Final = 36  # six hours
-_KEPT: Final = 8  # bins for which a worker stays after it was needed: the waits before a shrink
+_KEPT: Final = 6  # bins for which a worker stays after it was needed: the waits before a shrink
 _MARGIN: Final = 0.002  # more than the goal: bursts within a bin are not simulated
 _HALVINGS: Final = 7
 
@@ -40,7 +40,9 @@ class Aim:
         self._num += 1
         return ended
 
-    def load(self, share: Callable[[float], float], goal: float, low: float, high: float, most: int) -> float:
+    def load(
+        self, share: Callable[[float], float], goal: float, low: float, high: float, most: int, spare: float
+    ) -> float:
         """Return the largest load of a worker between `low` and `high` at which the last day would have kept the goal.
 
         Args:
@@ -49,18 +51,23 @@ class Aim:
             low: the load at which a worker keeps the goal by itself; the result before six hours are known.
             high: the load that a worker may be asked at a moment.
             most: the most workers.
+            spare: the share of its load that each worker left by a shrink has to spare.
         """
-        if len(self._bins) < _FEWEST or not self._keeps(low, share, goal, most):
+        if len(self._bins) < _FEWEST or not self._keeps(low, share, goal, most, spare):
             return low
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
-            low, high = (middle, high) if self._keeps(middle, share, goal, most) else (low, middle)
+            low, high = (middle, high) if self._keeps(middle, share, goal, most, spare) else (low, middle)
         return low
 
-    def _keeps(self, load: float, share: Callable[[float], float], goal: float, most: int) -> bool:
-        sizes = [min(max(1, math.ceil(asked / load - 1e-9)), max(most, 1)) for asked in self._bins]
-        in_time = 0.0
+    def _keeps(self, load: float, share: Callable[[float], float], goal: float, most: int, spare: float) -> bool:
+        def sizes(load: float) -> list[int]:
+            return [min(max(1, math.ceil(asked / load - 1e-9)), max(most, 1)) for asked in self._bins]
+
+        needed, left = sizes(load), sizes(load * (1 - spare))
+        in_time, size = 0.0, needed[0]
         for number, asked in enumerate(self._bins):
-            kept = max(sizes[max(0, number - _KEPT) : number + 1])
-            in_time += asked * share(asked / kept)
+            recent = slice(max(0, number - _KEPT), number + 1)
+            size = max(*needed[recent], needed[number], min(size, max(left[recent])))
+            in_time += asked * share(asked / size)
         return in_time >= min(goal + _MARGIN, 1.0) * sum(self._bins)

@@ -21,7 +21,7 @@ from shared.wire.scaling import ScalingRecord
 
 _TINY: Final = 1e-9
 _WORTH: Final = 0.5
-_LONGEST: Final = 6.0  # in stabilisation windows
+_LONGEST: Final = 4.0  # in stabilisation windows
 _HALVINGS: Final = 30
 _FULL_HOLD: Final = 0.125  # a shrink by a larger share of the pool saves more and is held for less
 _LEAST_HOLD: Final = 1 / 3
@@ -40,7 +40,7 @@ class Sizing(Struct, frozen=True, kw_only=True):
         mean_ms: the length of the mean load by which the size is decided.
         least, most: the bounds of the size.
         stabilisation_ms: a shrink by half of the pool or more waits until fewer workers were enough for this long. A
-            smaller shrink saves less and waits longer, up to six times as long.
+            smaller shrink saves less and waits longer, up to four times as long.
         hold_ms: a growth is taken back (a shrink after a growth) at most once in this time; by a shrink of three
             eighths of the pool or more once in a third of it.
         backlog: uncommitted records for each worker above which more workers are wanted; 0: no such rule.
@@ -252,7 +252,7 @@ class DemandScaler:
         goal, factor = self.sizing.attainment, self.trust.factor
         self._low = max(self._most_load(goal - self.sizing.spare), self.sizing.carries)
         low, high = self.sizing.carries * factor, self._low * factor
-        self._aimed = self._aim.load(self.trust.share, goal, low, high, self.sizing.most) / factor
+        self._aimed = self._aim.load(self.trust.share, goal, low, high, self.sizing.most, _HYSTERESIS) / factor
 
     def _learn(self, seen: Seen) -> None:
         """Correct the trust by what the found workers have answered in time, and note it for the next leader."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ops.scaling.autoscale.aim import Aim
 
-GOAL, LOW, HIGH = 0.96, 0.87, 1.1
+GOAL, LOW, HIGH, SPARE = 0.96, 0.87, 1.1, 0.08
 TEN_MIN = 600_000.0
 POINTS = ((0.0, 1.0), (0.4, 0.999), (0.7, 0.986), (0.87, 0.96), (1.0, 0.93), (1.5, 0.76), (3.0, 0.44), (1e9, 0.0))
 
@@ -27,7 +27,7 @@ def aim(loads: list[float], start: int = 0) -> Aim:
 
 
 def load_of(found: Aim, most: int = 100) -> float:
-    return found.load(share, GOAL, LOW, HIGH, most)
+    return found.load(share, GOAL, LOW, HIGH, most, SPARE)
 
 
 def day(peak: float) -> list[float]:
@@ -45,6 +45,13 @@ def test_a_day_with_spare_hours_is_asked_more_at_the_peak_and_keeps_the_goal(pea
     found = load_of(aim(loads))
     assert LOW < found <= HIGH
     assert answered(loads, found) >= GOAL - 0.01
+
+
+@pytest.mark.parametrize("peak", [3.0, 8.0])
+def test_workers_that_a_shrink_keeps_for_its_spare_count_as_serving(peak: float) -> None:
+    """They answer more than the goal, so the day keeps it with fewer at the peak."""
+    found = aim(day(peak))
+    assert load_of(found) > found.load(share, GOAL, LOW, HIGH, 100, spare=0.0)
 
 
 @given(st.floats(0.05, 20.0))
