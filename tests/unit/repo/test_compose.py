@@ -130,6 +130,13 @@ def test_one_service_leads_rollouts_and_its_page_is_checked_and_scraped() -> Non
     assert targets == [f"rollout:{port}"]
 
 
+def test_one_service_on_request_removes_what_was_learned_from_erased_conversations() -> None:
+    service = SERVICES["learn"]
+    assert (service["profiles"], service["command"]) == (["learn"], ["learn", "follow"])
+    folder = service["environment"]["REPLYLINE_FAQ__PATH"]
+    assert service["volumes"] == [f"./faq:{folder}"]
+
+
 def test_a_gateway_sheds_before_the_kernel_ends_it() -> None:
     """Its memory's budget is its container's limit less a tenth, as docs/security.md has it."""
     for name in GATEWAYS:
@@ -218,7 +225,7 @@ def test_customers_reach_the_proxy_and_the_proxy_the_gateways_and_nothing_else()
     published = {name for name, service in SERVICES.items() if "ports" in service}
     fetches = {"model", "model-gpu"}
     assert {name for name in SERVICES if "outside" in networks[name]} == published | fetches
-    for name in ("kafka", "redis", "redis-kv", "worker", "worker-gpu", "topics", "rollout"):
+    for name in ("kafka", "redis", "redis-kv", "worker", "worker-gpu", "topics", "rollout", "learn"):
         assert networks[name] == {"inner"}
 
 
