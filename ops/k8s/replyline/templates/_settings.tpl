@@ -87,7 +87,8 @@ origin or an issuer is a name that no pod asks. The master that sentinels name l
 {{- if contains "://" . }}{{ $scheme = regexFind "[A-Za-z+]+" . | lower }}{{ end }}
 {{- $rest := regexReplaceAll "^[A-Za-z+]*://" (trim .) "" }}
 {{- $port := regexFind ":[0-9]+$" (regexReplaceAll "[/?#].*$" $rest "") | trimPrefix ":" }}
-{{- if or $port (hasKey $defaults $scheme) }}{{ $ports = append $ports (int ($port | default (get $defaults $scheme))) }}{{ end }}
+{{- $port = $port | default (get $defaults $scheme) | default (ternary 9092 0 $servers) | int }}
+{{- if $port }}{{ $ports = append $ports $port }}{{ end }}
 {{- end }}
 {{- if hasSuffix "+sentinel" $scheme }}{{ $ports = append $ports 6379 }}{{ end }}
 {{- end }}
