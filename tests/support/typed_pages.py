@@ -65,7 +65,7 @@ TYPED: Final = {
     "docs/engines.md: replyline engine build --engine tensorrt-rtx": _GPU,
     "docs/evaluation.md: replyline eval": _MINUTES,
     "docs/lifecycle.md: replyline versions add .models/smollm2-135m-shop-int8 --name shop-2": (
-        "takes many minutes; the same commands are typed by the page's run to repeat"
+        "tests/integration/commands/test_lifecycle_typed.py"
     ),
     "docs/lifecycle.md: mkdir keys": DEMO,
     "docs/lifecycle.md: replyline rollout start": "names the reader's version; the run to repeat types the same",
