@@ -68,7 +68,7 @@ TYPED: Final = {
         "tests/integration/commands/test_lifecycle_typed.py"
     ),
     "docs/lifecycle.md: mkdir keys": DEMO,
-    "docs/lifecycle.md: replyline rollout start": "names the reader's version; the run to repeat types the same",
+    "docs/lifecycle.md: replyline rollout start": "tests/integration/faults/test_rollout.py",
     "docs/lifecycle.md: REPLYLINE_WORKER__LANE=shadow replyline worker": "tests/integration/answers/test_shadow.py",
     "docs/lifecycle.md: replyline learn list": "names an answer that a customer has rated",
     "docs/lifecycle.md: REPLYLINE_ANSWERS__POLICY=model": LIFECYCLE,

@@ -5,6 +5,7 @@ and reports of gateways and workers.
 import asyncio
 import contextlib
 import os
+import re
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ from shared.wire.reports import Observation, WorkerReport
 from shared.wire.scaling import DemandReport
 from shared.wire.topics import BROADCAST_PARTITION, BUCKETS
 from tests.support.system import eventually
+from tests.support.typed_pages import ALL, ROOT
 
 pytestmark = pytest.mark.timeout(300)  # some twenty processes start, one after the other
 
@@ -61,6 +63,20 @@ class Bench:
             "REPLYLINE_KAFKA__SESSION_TIMEOUT_MS": "2000",
         }
         return await asyncio.create_subprocess_exec(sys.executable, "-m", "ops.cli", "rollout", *arguments, env=env)
+
+    async def line(self, text: str, cwd: Path) -> tuple[int, str]:
+        """Type a line of a page as it is; return its exit status, and what it printed."""
+        env = {name: value for name, value in os.environ.items() if not name.startswith("REPLYLINE_")} | {
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "COLUMNS": "400",
+            "REPLYLINE_KAFKA__BOOTSTRAP_SERVERS": self.kafka.bootstrap_servers,
+            "REPLYLINE_KAFKA__TOPIC_PREFIX": self.kafka.topic_prefix,
+        }
+        pipe, out = asyncio.subprocess.PIPE, asyncio.subprocess.STDOUT
+        bash = await asyncio.create_subprocess_exec("bash", "-ec", text, cwd=cwd, env=env, stdout=pipe, stderr=out)
+        screen = (await bash.communicate())[0].decode()
+        assert bash.returncode is not None
+        return bash.returncode, screen
 
     async def typed(self, *arguments: str, status: int = 0) -> None:
         assert await (await self.type(*arguments)).wait() == status
@@ -106,10 +122,10 @@ class Bench:
         state = State(epoch=self.registry.state.epoch + 1, **values)
         return await self.write(Move(state=state, author="ann", reason="by hand", unix_ms=round(now_unix_ms())))
 
-    async def answer(self, times: int, *, bad: bool = False) -> None:
+    async def answer(self, times: int, *, bad: bool = False, by: str = NEW.id) -> None:
         """Write this many answers of each side, as gateways do, each side's a second apart."""
         await self.log.catch_up()
-        lanes: dict[Lane, str] = {"canary": NEW.id, "control": OLD.id}
+        lanes: dict[Lane, str] = {"canary": by, "control": OLD.id}
         for _ in range(times):
             for lane, revision in lanes.items():
                 self.number += 1
@@ -278,3 +294,37 @@ async def test_the_controller_that_leads_is_known_until_it_leaves(bench: Bench) 
     assert last is not None
     assert last.holds(last.unix_ms + 10_000)
     assert not last.holds(last.unix_ms + 20_000)
+
+
+async def test_the_pages_rollout_is_typed_and_its_runbook_once_it_is_rolled_back(bench: Bench, tmp_path: Path) -> None:
+    """docs/lifecycle.md's block but for `simulate`, which takes minutes, and `run`, which `control` types; then each
+    command of the runbook RolloutRolledBack, and of its page's table."""
+    [block] = [each for each in ALL if each.key == "docs/lifecycle.md: replyline rollout start"]
+    lines = [line for line in block.text.splitlines() if not re.match("replyline rollout (run|simulate)", line)]
+    assert [line.split()[2] for line in lines] == ["start", "status", "report"]
+    shop = Version(name="shop-3", model="shop", model_revision="3", manifest_sha256="3")
+    await bench.write(Added(version=shop, author="ann"))
+    await bench.write(Checked(revision=shop.id, author="ann", unix_ms=1))
+    bench.loaded = dict.fromkeys(LANES, (OLD.id, shop.id))
+    screens = []
+    for line in lines:
+        status, screen = await bench.line(line, tmp_path)
+        assert status == 0, screen
+        screens.append(screen)
+    assert "no controller is running; type: replyline rollout run" in screens[1]
+    await bench.control()
+    await bench.answer(12, bad=True, by=shop.id)
+    await bench.until_ended()
+    page = (ROOT / "docs" / "runbooks" / "rollouts.md").read_text()
+    table, section = page.split("## RolloutRolledBack")[0], page.split("## RolloutRolledBack")[1].split("## ")[0]
+    commands = re.findall(r"`(replyline [^`]+)`", table + section)
+    assert [command.split()[2] for command in commands] == ["status", "report", "stop", "status"]
+    for command in commands:
+        status, screen = await bench.line(command, tmp_path)
+        if command.endswith("stop"):
+            assert (status, "has ended: worse than its control" in screen) == (2, True), screen
+        else:
+            assert status == 0, screen
+    assert "rolled_back: worse than its control: " in screen, "the status names the metric and both sides' shares"
+    assert re.search(r"100.0% of the canary's and 0.0% of the control's", screen)
+    assert (tmp_path / "report.html").exists()
