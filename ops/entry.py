@@ -23,6 +23,8 @@ def main() -> None:
             setattr(sys, name, nothing)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(_ended_by(signal.SIGTERM)))
     try:
+        if sys.argv[1:] in (["gateway"], ["worker"]):
+            sys.exit(_serve(sys.argv[1]))
         try:
             from ops.cli import main as run
         except ImportError as error:
@@ -36,22 +38,26 @@ def _ended_by(number: signal.Signals) -> int:
     return 0 if f"{' '.join(sys.argv[1:])} ".startswith(tuple(f"{name} " for name in SERVICES)) else 128 + number
 
 
+def _serve(service: str) -> int:
+    """Run a gateway or a worker, without the modules of the other commands: they need an extra, and a third of a
+    worker's start."""
+    if service == "gateway":
+        from gateway.__main__ import main as run_gateway
+
+        return run_gateway()
+    from workers.__main__ import main as run_worker
+
+    return run_worker()
+
+
 def _without_terminal_tools(error: ImportError) -> int:
-    """Run a gateway or a worker, which need no extra; name the extra that any other command needs."""
+    """Name the extra that a command needs."""
     from shared.process.extras import missing_extra
     from shared.process.lifetime import BAD_INPUT_STATUS, fail
 
     lacking = missing_extra(error)
     if lacking is None:
         raise error
-    if sys.argv[1:] == ["gateway"]:
-        from gateway.__main__ import main as run_gateway
-
-        return run_gateway()
-    if sys.argv[1:] == ["worker"]:
-        from workers.__main__ import main as run_worker
-
-        return run_worker()
     return fail(lacking, BAD_INPUT_STATUS)
 
 

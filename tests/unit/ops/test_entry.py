@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-import ops.cli
 from ops.entry import SERVICES, main
 
 ROOT = Path(__file__).parents[3]
@@ -39,10 +38,26 @@ def test_a_signal_ends_the_command_while_its_modules_load(
     monkeypatch: pytest.MonkeyPatch, number: signal.Signals, typed: str, is_service: bool
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["replyline", *typed.split()])
-    monkeypatch.setattr(ops.cli, "main", lambda: signal.raise_signal(number))
+    for module in ("ops.cli", "gateway.__main__", "workers.__main__"):
+        monkeypatch.setattr(f"{module}.main", lambda: signal.raise_signal(number))
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == (0 if is_service else 128 + number)
+
+
+@pytest.mark.parametrize("service", ["gateway", "worker"])
+def test_a_service_starts_without_the_modules_of_other_commands(service: str) -> None:
+    """They cost a worker 0.5 s of CPU, a fifth of its cold start."""
+    room = {"gateway": "gateway", "worker": "workers"}[service]
+    program = f"""
+import sys, {room}.__main__
+from ops.entry import main
+sys.argv = ["replyline", {service!r}]
+{room}.__main__.main = lambda: len({{"typer", "ops.cli"}} & {{*sys.modules}})
+main()
+"""
+    ran = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True)
+    assert (ran.returncode, ran.stderr) == (0, b"")
 
 
 def test_every_command_that_runs_until_a_signal_is_a_service() -> None:
