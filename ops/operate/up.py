@@ -30,6 +30,7 @@ from ops.stack.port_use import another_port, is_replyline, listen_problem
 from ops.stack.processes import Child, ServiceError, free_port
 from ops.stack.readiness import wait_ready
 from ops.stack.restarts import DEATHS, WITHIN_S, Restarts
+from shared.process.modules import module_command
 from shared.settings import PREFIX, Settings
 from shared.settings.gateway import GatewaySettings
 from shared.settings.redis import without_password
@@ -197,7 +198,7 @@ class EmbeddedSystem:
         )
 
     def _run(self, module: str) -> Child:
-        return Child.start([sys.executable, "-m", module], env=self._env, share_output=self._share_output)
+        return Child.start(module_command(module), env=self._env, share_output=self._share_output)
 
     def stop(self) -> None:
         """Stop the gateway first, so that no new questions arrive, then the worker, then the services. Each has its

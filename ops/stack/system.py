@@ -2,7 +2,6 @@
 
 import asyncio
 import shutil
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -16,6 +15,7 @@ from ops.stack.own_services import OWN_SERVICES, Broker, own_kafka
 from ops.stack.processes import Child, ServiceError, free_port, running_on
 from ops.stack.readiness import wait_ready
 from shared.kafka import create_topics
+from shared.process.modules import module_command
 from shared.settings import PREFIX, Settings
 from shared.wire.lanes import Lane
 
@@ -151,7 +151,7 @@ class System:
             named.update(EMBEDDED_KAFKA_SETTINGS)
         environ = {PREFIX + name: value for name, value in named.items()}
         with running_on(cores):
-            child = Child.start([sys.executable, "-m", module, *args], env=environ, log=self._log(name or module))
+            child = Child.start(module_command(module, *args), env=environ, log=self._log(name or module))
         self._children.append(child)
         return child
 

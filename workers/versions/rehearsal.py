@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from shared.errors import ReplylineError
+from shared.process.modules import module_command
 from shared.settings import Settings
 from shared.versions.golden import Golden
 from shared.wire.fields import Revision
@@ -49,7 +50,7 @@ async def rehearse(settings: Settings, candidate: Candidate, *, limit_s: float =
         stdin.write(msgspec.json.encode(given))
         stdin.seek(0)
         child = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", __name__), stdin=stdin, stdout=asyncio.subprocess.PIPE
+            *module_command(__name__), stdin=stdin, stdout=asyncio.subprocess.PIPE
         )
     try:
         with suppress(ProcessLookupError):

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from shared.process.extras import missing_extra
+from shared.process.modules import module_command
 
 MOST_MIB: Final = 50
 KINDS: Final = (".pdf", ".docx", ".xlsx", ".xls", ".ods")
@@ -39,7 +40,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
 
 def open_document(kind: str, data: bytes) -> Document:
     """Return a document with the suffix `kind`, one of `KINDS`."""
-    child = [sys.executable, "-m", "ops.operate.faq.documents", kind]
+    child = module_command("ops.operate.faq.documents", kind)
     try:
         ran = subprocess.run(child, input=data, capture_output=True, timeout=_SECONDS, check=False)
         return msgspec.json.decode(ran.stdout, type=Document)

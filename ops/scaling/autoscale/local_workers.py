@@ -1,7 +1,6 @@
 """Start and end workers on this machine, as many as are wanted of a pool."""
 
 import asyncio
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from signal import SIGTERM
@@ -11,6 +10,7 @@ from typing import Final
 from ops.scaling.autoscale.evidence import Pool
 from ops.stack.processes import Child, free_port
 from shared.process.clock import monotonic_s
+from shared.process.modules import module_command
 from shared.settings import PREFIX
 from shared.telemetry.logs import get_logger
 from shared.wire.reports import WorkerReport
@@ -30,7 +30,7 @@ def start_worker(pool: Pool) -> Child:
         f"{PREFIX}WORKER__METRICS_PORT": str(free_port()),
         f"{PREFIX}WORKER__INSTANCE_ID": "",
     }
-    return Child.start([sys.executable, "-m", "workers"], env=env, share_output=True)
+    return Child.start(module_command("workers"), env=env, share_output=True)
 
 
 @dataclass(slots=True)

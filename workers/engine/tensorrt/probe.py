@@ -18,12 +18,13 @@ from msgspec import Struct
 
 from shared.errors import ModelError
 from shared.process.extras import install_command
+from shared.process.modules import module_command
 from workers.engine.tensorrt.build import import_library, make_log
 from workers.engine.tensorrt.plans import read_plan
 from workers.engine.unusable import Unusable
 
 _OLDEST_SM: Final = 75
-_PROGRAM: Final = (sys.executable, "-m", "workers.engine.tensorrt.probe")
+_PROGRAM: Final = module_command("workers.engine.tensorrt.probe")
 _TIMEOUT_S: Final = 180.0
 
 

@@ -175,7 +175,7 @@ def test_a_document_that_takes_too_long_or_too_much_memory_is_one_line(monkeypat
     monkeypatch.setattr(documents, "_SECONDS", 0.01)
     assert open_document(".pdf", file).fault == "takes longer than 0.01 s; split it"
     monkeypatch.setattr(documents, "_SECONDS", 60)
-    monkeypatch.setattr(documents.sys, "executable", "/bin/false")  # as one that the kernel kills
+    monkeypatch.setattr(sys, "executable", "/bin/false")  # as one that the kernel kills
     assert open_document(".pdf", file).fault == "cannot be read within 2 GiB of memory; split it"
 
 
