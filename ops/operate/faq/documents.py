@@ -15,6 +15,7 @@ from shared.process.extras import missing_extra
 from shared.process.modules import module_command
 
 MOST_MIB: Final = 50
+MOST_TEXT_MIB: Final = 16
 KINDS: Final = (".pdf", ".docx", ".xlsx", ".xls", ".ods")
 _SECONDS: Final = 60
 _MEMORY_BYTES: Final = 2 << 30
@@ -52,7 +53,7 @@ def open_document(kind: str, data: bytes) -> Document:
 
 def _read(kind: str, data: bytes) -> Document:
     try:
-        return _READERS[kind](data)
+        return _sendable(_READERS[kind](data))
     except ModuleNotFoundError as error:
         if (line := missing_extra(error)) is None:
             raise
@@ -61,6 +62,16 @@ def _read(kind: str, data: bytes) -> Document:
         raise
     except Exception as error:  # noqa: BLE001 - damaged files raise what their readers' authors did not think of
         return Document(fault=" ".join(str(error).split()) if type(error) is ValueError else _damaged(kind, error))
+
+
+def _sendable(document: Document) -> Document:
+    """Return a document whose texts are Unicode: a PDF may name half a character. Raises ValueError for a long one."""
+    parts = [
+        msgspec.structs.replace(part, text=part.text.encode("utf-8", "replace").decode()) for part in document.parts
+    ]
+    if (chars := sum(len(part.text) for part in parts)) > MOST_TEXT_MIB << 20:
+        raise ValueError(f"has {chars >> 20:,} MiB of text, the most is {MOST_TEXT_MIB}; split it")
+    return msgspec.structs.replace(document, parts=parts)
 
 
 def _damaged(kind: str, error: Exception) -> str:

@@ -14,7 +14,7 @@ from markdown_it import MarkdownIt
 
 from ops.operate.faq.articles import articles_in
 from ops.operate.faq.blocks import Asked, Block, Heading
-from ops.operate.faq.documents import KINDS, MOST_MIB, Document, open_document
+from ops.operate.faq.documents import KINDS, MOST_MIB, MOST_TEXT_MIB, Document, open_document
 from ops.operate.faq.html import Html, read_html, text_of
 from ops.operate.faq.rows import read_rows
 from shared.errors import SettingsError
@@ -25,7 +25,6 @@ _HTML: Final = (".html", ".htm", ".xhtml", ".shtml", ".php", ".asp", ".aspx", ".
 _TABLES: Final = (".csv", ".tsv")
 _JSON: Final = ".json"
 _OTHERS: Final = (".doc", ".odt", ".rtf")
-_MOST_TEXT_MIB: Final = 16
 _SNIFFED_CHARS: Final = 2_048
 _LOOKS_LIKE_HTML: Final = re.compile(r"<!doctype html|<html|<body", re.IGNORECASE)
 _HAS_MARKUP: Final = re.compile(r"</?[a-zA-Z][^<>]*>|&(?:#\d+|#x[0-9a-fA-F]+|[a-zA-Z]+\d*);")
@@ -141,7 +140,7 @@ class Pages:
                 self.pages.append(_page(name, read_html(part.text)))
 
     def _read_table(self, name: str, text: str) -> None:
-        csv.field_size_limit(_MOST_TEXT_MIB << 20)
+        csv.field_size_limit(MOST_TEXT_MIB << 20)
         try:
             asked, notes = read_rows(text, _plain)
         except ValueError as error:
@@ -190,7 +189,7 @@ def _name(path: str) -> str:
 
 
 def _content_of(path: Path, kind: str) -> str | Document:
-    most = MOST_MIB if kind in KINDS else _MOST_TEXT_MIB
+    most = MOST_MIB if kind in KINDS else MOST_TEXT_MIB
     try:
         if (size := path.stat().st_size) > most << 20:
             raise UnreadableError(f"has {size / (1 << 20):.0f} MiB, the most is {most}; split it")

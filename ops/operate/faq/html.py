@@ -51,7 +51,7 @@ _NO_QUESTION: Final = re.compile(
     re.IGNORECASE,
 )
 """What a button says that opens something without naming it."""
-_ORNAMENT: Final = re.compile(r"[\s+▼▾▸►›»¶✕×＋−–]+$")
+_ORNAMENT: Final = " +▼▾▸►›»¶✕×＋−–"
 """What opens and closes an accordion, and marks a heading's own address."""
 
 
@@ -317,7 +317,7 @@ def _line(text: str) -> str:
 
 def _named(text: str) -> str:
     """Return a heading or question without the ornament at its end."""
-    return _ORNAMENT.sub("", _line(text)) or _line(text)
+    return _line(text).rstrip(_ORNAMENT) or _line(text)
 
 
 def _raw(node: LexborNode, before: list[str]) -> str:

@@ -4,6 +4,7 @@ import csv
 import io
 import re
 from collections.abc import Callable
+from string import digits, whitespace
 from typing import Final
 
 from ops.operate.faq.blocks import Asked, Row
@@ -21,6 +22,7 @@ _COLUMNS: Final = {
 _SEPARATORS: Final = "\t;,|"
 _BETWEEN_WORDINGS: Final = re.compile(r"[\n|;；]")
 _MOST_NAMED: Final = 10
+_BEFORE_NUMBER: Final = f"{whitespace}\u00a0\u3000_*:"
 
 Note = tuple[str, str]
 
@@ -92,7 +94,7 @@ def _places(header: list[str]) -> dict[str, list[int]]:
 
 def _name(cell: str) -> str:
     """Return a column's name as it is known: "Also 2" is "also"."""
-    return re.sub(r"[\s_*:]*\d*$", "", cell.strip().strip("\ufeff").casefold())
+    return cell.strip().strip("\ufeff").casefold().rstrip(digits).rstrip(_BEFORE_NUMBER)
 
 
 def _row(cells: dict[str, str], question: str, notes: list[Note]) -> Row:

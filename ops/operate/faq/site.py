@@ -24,7 +24,7 @@ from protego import Protego
 from selectolax.lexbor import LexborHTMLParser
 
 from ops.operate.diagnose.addresses import check_option
-from ops.operate.faq.documents import KINDS, MOST_MIB, Document, open_document
+from ops.operate.faq.documents import KINDS, MOST_MIB, MOST_TEXT_MIB, Document, open_document
 from ops.operate.faq.files import LeftOut, printable
 from ops.operate.faq.state import Kept
 from shared.errors import SettingsError
@@ -35,7 +35,6 @@ _AGENT: Final = "Replyline"
 _AT_ONCE: Final = 4
 _TIMEOUT_S: Final = 20.0
 _PAGE_S: Final = 60.0
-_MOST_TEXT_MIB: Final = 16
 _MOST_SITEMAPS: Final = 100
 _MOST_REDIRECTS: Final = 5
 _MOST_HOSTS: Final = 3
@@ -141,7 +140,7 @@ class Site:
     def _first(self, client: httpx2.Client) -> Fetched:
         try:
             first = _fetch(client, self._start, partial(self._why_not_start, self._start), self._known)
-            self._robots = Protego.parse(_robots(client, first.url))
+            self._robots = Protego.parse(_robots(client, first.url, partial(self._why_not_start, self._start)))
         except _NoPageError as error:
             raise SettingsError(f"PAGES {self._start}: {printable(str(error))}") from None
         if not self._robots.can_fetch(first.url, _AGENT):
@@ -232,9 +231,8 @@ class _NoPageError(Exception):
 def _is_private(host: str) -> bool:
     """Return whether a host is on this machine or in a private network; by its addresses if it has a name."""
     try:
-        found = (
-            [host] if re.fullmatch(r"[\d.]+|.*:.*", host) else [each[4][0] for each in socket.getaddrinfo(host, None)]
-        )
+        # also of an address: "127.1" and "2130706433" are this machine
+        found = [each[4][0] for each in socket.getaddrinfo(host, None)]
         return not all(ipaddress.ip_address(str(each).partition("%")[0]).is_global for each in found)
     except (OSError, ValueError):  # has no address: the fetch says so
         return False
@@ -291,7 +289,7 @@ def _kind(response: httpx2.Response) -> str:
 
 
 def _content(url: str, kind: str, response: httpx2.Response) -> str | Document:
-    data = _read(response, MOST_MIB if kind in KINDS else _MOST_TEXT_MIB)
+    data = _read(response, MOST_MIB if kind in KINDS else MOST_TEXT_MIB)
     if kind in KINDS:
         return open_document(kind, bytes(data))
     if kind == ".xml" and data.startswith(b"\x1f\x8b"):
@@ -313,7 +311,7 @@ def _codec(charset: str) -> str:
     return "utf-8-sig" if name == "utf-8" else name
 
 
-def _read(response: httpx2.Response, most_mib: int = _MOST_TEXT_MIB) -> bytearray:
+def _read(response: httpx2.Response, most_mib: int = MOST_TEXT_MIB) -> bytearray:
     """Read a body. Raises `_NoPageError` if it is too long, or too slow: each byte may come in time."""
     data, until_s = bytearray(), time.monotonic() + _PAGE_S
     for part in response.iter_bytes():
@@ -328,28 +326,39 @@ def _read(response: httpx2.Response, most_mib: int = _MOST_TEXT_MIB) -> bytearra
 def _unpacked(data: bytes) -> bytes:
     unpacking = zlib.decompressobj(wbits=31)
     try:
-        found = unpacking.decompress(data, _MOST_TEXT_MIB << 20)
+        found = unpacking.decompress(data, MOST_TEXT_MIB << 20)
     except zlib.error:
         raise _NoPageError("is no gzip file") from None
     if unpacking.unconsumed_tail:
-        raise _NoPageError(f"has more than {_MOST_TEXT_MIB} MiB; split it")
+        raise _NoPageError(f"has more than {MOST_TEXT_MIB} MiB; split it")
     return found
 
 
-def _robots(client: httpx2.Client, url: str) -> str:
+def _robots(client: httpx2.Client, url: str, why_not: Callable[[str], str]) -> str:
     """Return a host's robots.txt; nothing if it has none. Raises `_NoPageError` if it cannot be read: it may
     forbid everything."""
     address = urljoin(url, "/robots.txt")
     try:
-        with client.stream("GET", address, follow_redirects=True) as response:
-            status, text = response.status_code, _read(response).decode("utf-8", "replace")
-    except (httpx2.HTTPError, httpx2.InvalidURL, _NoPageError) as error:
+        status, text = _robots_at(client, address, why_not)
+    except (httpx2.HTTPError, httpx2.InvalidURL, ValueError, _NoPageError) as error:
         raise _NoPageError(f"{address} cannot be read: {str(error) or type(error).__name__}") from None
     if status >= _SERVER_ERROR:
         raise _NoPageError(f"{address} has status {status}, so nothing may be read; try later")
     if status in _FORBIDDEN:
         return "User-agent: *\nDisallow: /"
     return text.removeprefix("\ufeff") if status == _OK else ""
+
+
+def _robots_at(client: httpx2.Client, url: str, why_not: Callable[[str], str]) -> tuple[int, str]:
+    """Return the status and the text of a robots.txt, which may redirect to another host."""
+    for _ in range(_MOST_REDIRECTS):
+        with client.stream("GET", url) as response:
+            if not response.has_redirect_location:
+                return response.status_code, _read(response).decode("utf-8", "replace")
+            url = urljoin(url, response.headers["location"])
+        if reason := why_not(url):
+            raise _NoPageError(reason)
+    raise _NoPageError(f"redirects more than {_MOST_REDIRECTS} times")
 
 
 def _links(page: Fetched) -> list[str]:

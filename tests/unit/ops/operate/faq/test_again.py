@@ -2,6 +2,7 @@
 
 import json
 import re
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -412,12 +413,23 @@ def test_a_watch_needs_a_file(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     assert capsys.readouterr().err == "replyline: --watch: name a file to write by --out\n"
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1", "169.254.169.254", "10.0.0.8", "[::1]", "intranet.example"])
-def test_no_public_site_leads_into_a_private_network(
-    read: Read, serve: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], address: str
-) -> None:
+PRIVATE: Final = ("127.0.0.1", "169.254.169.254", "10.0.0.8", "[::1]", "intranet.example")
+SHORT: Final = ("127.1", "2130706433", "0", "0177.0.0.1", "10.1", "0x7f000001")
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Resolve these names, and addresses as the machine does."""
     hosts = {"shop.example": "93.184.215.14", "www.shop.example": "93.184.215.14", "intranet.example": "192.168.1.1"}
-    monkeypatch.setattr(site.socket, "getaddrinfo", lambda host, _: [(0, 0, 0, "", (hosts[host], 0))])
+    resolve = socket.getaddrinfo
+    monkeypatch.setattr(site.socket, "getaddrinfo", lambda host, port: resolve(hosts.get(host, host), port))
+
+
+@pytest.mark.usefixtures("names")
+@pytest.mark.parametrize("address", [*PRIVATE, *SHORT])
+def test_no_public_site_leads_into_a_private_network(
+    read: Read, serve: Any, capsys: pytest.CaptureFixture[str], address: str
+) -> None:
     asked = serve(
         {
             START: (302, {"location": f"http://{address}/help"}, ""),
@@ -430,6 +442,27 @@ def test_no_public_site_leads_into_a_private_network(
     line = f"PAGES {START}: leads to {address.strip('[]')}, in a private network; name that itself"
     assert capsys.readouterr().err == f"replyline: {line}\n"
     assert read(f"{START}www") == (0, ["Help"])
+
+
+@pytest.mark.usefixtures("names")
+@pytest.mark.parametrize("address", [*PRIVATE, *SHORT])
+def test_no_robots_txt_leads_into_a_private_network(
+    read: Read, serve: Any, capsys: pytest.CaptureFixture[str], address: str
+) -> None:
+    robots = "https://shop.example/robots.txt"
+    asked = serve({START: page("Help"), robots: (302, {"location": f"http://{address}/secret"}, "")})
+    assert read(START) == (2, [])
+    assert asked == [START, robots]
+    assert f"{robots} cannot be read: leads to {address.strip('[]')}, in a private" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("names")
+def test_a_robots_txt_on_another_host_is_obeyed(read: Read, serve: Any) -> None:
+    other, rules = "https://www.shop.example/robots.txt", "User-agent: *\nDisallow: /help/b\n"
+    moved = (302, {"location": other}, "")
+    pages = {START: page("Help", "a", "b"), f"{START}a": page("All of a"), f"{START}b": page("All of b")}
+    serve({**pages, "https://shop.example/robots.txt": moved, other: rules})
+    assert read(START) == (0, ["Help", "All of a"])
 
 
 def test_a_sitemaps_addresses_of_other_hosts_are_one_line(

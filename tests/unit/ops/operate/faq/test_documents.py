@@ -154,6 +154,10 @@ BAD: Final[dict[str, tuple[bytes | Callable[[], bytes], str]]] = {
         pdf([("Shipping", 20, 700)]).replace(b"/Kids[7 0 R]", b"/Kids[2 0 R]"),
         "loop.pdf: ",
     ),
+    "long.xlsx": (
+        lambda: xlsx(("question", "answer"), ("How long?", "x" * (17 << 20))),
+        "long.xlsx: has 17 MiB of text, the most is 16; split it",
+    ),
     "large.pdf": (lambda: b"%PDF" + b"\0" * (51 << 20), "large.pdf: has 51 MiB, the most is 50; split it"),
 }
 
@@ -168,6 +172,15 @@ def test_a_hostile_or_damaged_document_is_one_line_and_the_others_are_read(
     assert read_files(monkeypatch, str(tmp_path)) == 0
     (printed,) = capsys.readouterr().err.splitlines()
     assert printed.startswith(f"left out: {line}")
+
+
+def test_a_pdf_whose_font_names_half_a_character_is_read() -> None:
+    half = b"1 begincodespacerange <00> <FF> endcodespacerange 1 beginbfchar <41> <D83D> endbfchar"
+    stream = b"3 0 obj\n<</Length %d>>stream\n%s\nendstream" % (len(half), half)
+    file = pdf([("Shipping A", 20, 700)]).replace(b"3 0 obj\n<<>>", stream)
+    file = file.replace(b"/BaseFont/Helvetica>>", b"/BaseFont/Helvetica/ToUnicode 3 0 R>>")
+    (part,) = open_document(".pdf", file).parts
+    assert part.text == "<p>Shipping ?</p>"
 
 
 def test_a_document_that_takes_too_long_or_too_much_memory_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

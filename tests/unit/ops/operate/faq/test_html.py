@@ -176,3 +176,10 @@ def test_no_page_stops_the_reading_or_gives_an_empty_text(html: str) -> None:
         assert all(
             text.strip() for text in ([block.question, block.answer] if isinstance(block, Asked) else [block.text])
         )
+
+
+def test_a_heading_of_ornaments_is_read_in_no_time() -> None:
+    """It was searched from each of its characters on: one of 40 KB for minutes."""
+    (heading, _) = read_html(f"<h1>{'+ ' * 100_000}x +</h1><p>An answer.</p>").blocks
+    assert isinstance(heading, Heading)
+    assert heading.text.endswith("+ x")
