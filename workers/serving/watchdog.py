@@ -21,7 +21,7 @@ LOAD_S: Final = 1_800.0  # a GPU's plans may have to be built, which takes minut
 _LOOK_S: Final = 0.5
 # At most LEAVE_S, so that a step that ends in time never meets the timer. Setting it starts a thread, for which the
 # interpreter waits: on a busy machine tens of milliseconds.
-_TIMER_LOOKS: Final = 4
+_TIMER_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +37,13 @@ class Watchdog:
         Raises:
             EngineError: the engine hangs. The process then ends within `LEAVE_S`, even if a call blocks it.
         """
-        late, looks = False, 0
+        late, set_s, now_s = False, float("-inf"), asyncio.get_running_loop().time
         try:
             while (why := self.stuck()) is None or not late:
                 late = why is not None
-                if looks % _TIMER_LOOKS == 0:
+                if now_s() >= set_s + _TIMER_S:
                     end_within(self.limit_s + LEAVE_S)
-                looks += 1
+                    set_s = now_s()
                 await asyncio.sleep(_LOOK_S)
         except asyncio.CancelledError:
             end_never()

@@ -77,6 +77,19 @@ async def test_where_not_even_the_event_loop_runs_the_timer_is_due_in_time(
     assert armed[-1][1] is None, "one that is asked to go is not ended by it"
 
 
+@at_once
+async def test_an_event_loop_that_each_step_holds_sets_the_timer_in_time(
+    armed: list[tuple[float, float | None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each step ends in time, and each look comes as late as that."""
+    monkeypatch.setattr(watchdog, "_LOOK_S", LIMIT_S - 1.0)
+    watching = asyncio.create_task(Watchdog(lambda: None, LIMIT_S).watch())
+    await asyncio.sleep(600.0)
+    assert max(after - before for (before, _), (after, _) in pairwise(armed)) < LIMIT_S + LEAVE_S
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
+
+
 async def test_a_gpu_that_hangs_before_it_serves_ends_the_worker_too(
     armed: list[tuple[float, float | None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
