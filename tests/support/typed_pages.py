@@ -70,7 +70,7 @@ TYPED: Final = {
     "docs/lifecycle.md: mkdir keys": DEMO,
     "docs/lifecycle.md: replyline rollout start": "tests/integration/faults/test_rollout.py",
     "docs/lifecycle.md: REPLYLINE_WORKER__LANE=shadow replyline worker": "tests/integration/answers/test_shadow.py",
-    "docs/lifecycle.md: replyline learn list": "names an answer that a customer has rated",
+    "docs/lifecycle.md: replyline learn list": "tests/integration/services/test_learning.py",
     "docs/lifecycle.md: REPLYLINE_ANSWERS__POLICY=model": LIFECYCLE,
     "docs/lifecycle.md: export REPLYLINE_ANSWERS__POLICY=model": LIFECYCLE,
     "docs/lifecycle.md: replyline versions add .models/smollm2-135m-shop-int8 --name shop": LIFECYCLE,

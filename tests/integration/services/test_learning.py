@@ -1,6 +1,7 @@
 """A bad answer is stored with consent, next to its conversation, until it is corrected or erased."""
 
 import asyncio
+import os
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -31,6 +32,8 @@ from shared.settings.redis import RedisSettings
 from shared.wire.codec import msgpack_encode
 from shared.wire.messages import Feedback, Forgotten
 from shared.wire.session_key import SessionKey
+from tests.support.samples.recordings import asked, written
+from tests.support.typed_pages import ALL, ROOT
 
 QUESTION = "Do you engrave spoons?"
 
@@ -41,9 +44,11 @@ class Rating:
         self.history = History(redis)
         self.bad_answers = BadAnswers(history=self.history, store=SessionValue(redis, "bad_answers"))
 
-    def note(self, *, helped: bool = False, consented_unix_ms: float | None = None) -> None:
+    def note(
+        self, *, helped: bool = False, consented_unix_ms: float | None = None, response_id: str = "resp_1"
+    ) -> None:
         """Rate the answer bad, with a consent of now or of another moment."""
-        consented, bad = consented_unix_ms or wire_unix_ms(), Feedback(response_id="resp_1", rating="down")
+        consented, bad = consented_unix_ms or wire_unix_ms(), Feedback(response_id=response_id, rating="down")
         self.bad_answers.record_rating(Caller(self.session), bad, helped=helped, consented_unix_ms=consented)
 
     async def rate(self, *, helped: bool = False, consented_unix_ms: float | None = None) -> list[Rated]:
@@ -181,3 +186,37 @@ async def test_an_erased_conversation_has_no_bad_answers(rating: Rating) -> None
     await rating.history.delete(rating.session, generation=5)
     assert await rating.kept() == []
     assert await rating.rate() == []
+
+
+async def test_the_commands_of_the_page_turn_a_bad_answer_into_an_entry(
+    rating: Rating, kafka: KafkaSettings, tmp_path: Path
+) -> None:
+    """docs/lifecycle.md's block is typed as it is; its last line, which runs until Ctrl-C, for five seconds."""
+    [block] = [each for each in ALL if each.key == "docs/lifecycle.md: replyline learn list"]
+    turn = Turn(request_id="resp_3f2a", user=QUESTION, output_text="No.", source="model", asked_unix_ms=2)
+    assert await rating.history.append(rating.session, turn)
+    rating.note(response_id="resp_3f2a")
+    async with asyncio.timeout(10):
+        while len(rating.bad_answers._beside):  # noqa: ASYNC110 - a test
+            await asyncio.sleep(0.01)
+    (tmp_path / "faq").mkdir()
+    shutil.copy(PACKAGED_PATH, tmp_path / "faq")
+    written(tmp_path / "recording.gz", [asked(0.0, text=QUESTION, person=rating.session.digest)])
+    env = {name: value for name, value in os.environ.items() if not name.startswith("REPLYLINE_")} | {
+        "PATH": f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}",
+        "REPLYLINE_KAFKA__BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
+        "REPLYLINE_KAFKA__TOPIC_PREFIX": kafka.topic_prefix,
+        "REPLYLINE_REDIS__URL": rating.redis.url,
+        "REPLYLINE_FAQ__PATH": str(tmp_path / "faq"),
+    }
+    *lines, follows = block.text.splitlines()
+    pipe, out = asyncio.subprocess.PIPE, asyncio.subprocess.STDOUT
+    typed = "\n".join([*lines, f"timeout --preserve-status -s INT 5 {follows}"])
+    bash = await asyncio.create_subprocess_exec("bash", "-ec", typed, cwd=tmp_path, env=env, stdout=pipe, stderr=out)
+    screen = (await bash.communicate())[0].decode()
+    assert bash.returncode == 0, screen
+    assert QUESTION in screen
+    assert "Can spoons be engraved? → Yes, for €5." in screen
+    assert "follows erasures for the corrections in" in screen
+    assert (tmp_path / "lessons").is_dir()
+    assert "Yes, for €5." in (tmp_path / "faq" / "learned.json").read_text()
