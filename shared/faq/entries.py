@@ -4,6 +4,7 @@ changed in all of them."""
 import codecs
 import math
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -121,7 +122,7 @@ def read_entries(path: Path, dropped: Counter[str] | None = None) -> list[FaqEnt
         raise SettingsError(f"FAQ {path}: holds no entry")
     if len(entries) > MAX_ENTRIES:
         raise SettingsError(f"FAQ {path}: holds {len(entries)} entries, all languages counted; at most {MAX_ENTRIES}")
-    _refuse_duplicates(entries, path)
+    refuse_duplicates(entries, path)
     return entries
 
 
@@ -197,7 +198,8 @@ def _in_each_language(record: _Record, path: Path | str, dropped: Counter[str]) 
     return entries
 
 
-def _refuse_duplicates(entries: list[FaqEntry], path: Path) -> None:
+def refuse_duplicates(entries: Iterable[FaqEntry], path: Path) -> None:
+    """Raise `SettingsError` for an id or a question that entries of `path` have twice."""
     ids: set[tuple[str, str]] = set()
     asked: dict[str, str] = {}
     for entry in entries:

@@ -56,7 +56,7 @@ def read_as_faq(named: Sequence[str], out: Path | None, most_pages: int, *, acce
     for address in filter(is_address, named):
         sites[address] = Source(address, most_pages, state.sites.get(address, {}))
         sites[address].read(found)
-    entries = Entries(_others(out), before, state.learned)
+    entries = Entries(others_beside(out), before, state.learned)
     _add_pages(found, entries, stale={page for site in sites.values() for page in site.stale})
     kept, left_out = entries.finish(), [*found.left_out, *entries.left_out]
     _print(kept, left_out, found)
@@ -122,7 +122,7 @@ def _before(out: Path | None) -> list[FaqEntry]:
     return entries
 
 
-def _others(out: Path | None) -> dict[str, list[FaqEntry]]:
+def others_beside(out: Path | None) -> dict[str, list[FaqEntry]]:
     """Return the entries of the other FAQ files in the folder of `out`, by file name.
 
     They count because the whole folder is the FAQ, or may become it.

@@ -3,6 +3,7 @@
 const token = location.hash.slice(1);
 const byId = (id) => document.getElementById(id);
 const WORDS = { new: "new", changed: "its page has changed", gone: "gone from its page", done: "decided" };
+const CHANGED = 409;
 let version = "";
 let published = true;
 
@@ -35,6 +36,12 @@ class FaqEntry extends HTMLElement {
     this.addEventListener("input", () => this.decide("accept"));
   }
 
+  /** @param {FaqEntry} before the same entry, as it was decided before the page was loaded again */
+  take(before) {
+    for (const field of ["question", "answer", "alternatives"]) this[field].value = before[field].value;
+    this.decide(before.verdict);
+  }
+
   field(tag, name, value) {
     const label = made("label", name);
     const field = made(tag);
@@ -58,7 +65,7 @@ class FaqEntry extends HTMLElement {
     this.dataset.verdict = verdict;
     this.isNew = verdict !== "";
     for (const [name, button] of this.buttons) button.setAttribute("aria-pressed", String(name === verdict));
-    count();
+    if (this.isConnected) countSoon();
   }
 
   get decision() {
@@ -81,6 +88,18 @@ function count() {
   byId("status").textContent = `${entries().length} entries, ${open} open`;
 }
 
+let isCounting = false;
+
+/** Counts once for all that changes now: each count visits all entries. */
+function countSoon() {
+  if (isCounting) return;
+  isCounting = true;
+  queueMicrotask(() => {
+    isCounting = false;
+    count();
+  });
+}
+
 function filter() {
   for (const entry of entries()) entry.hidden = entry.item.state === "done" && !byId("all").checked;
 }
@@ -88,11 +107,13 @@ function filter() {
 async function asked(path, options = {}) {
   const response = await fetch(path, { ...options, headers: { authorization: `Bearer ${token}` } });
   const body = await response.json();
-  if (!response.ok) throw new Error(body.error);
+  if (!response.ok) throw Object.assign(new Error(body.error), { status: response.status });
   return body;
 }
 
-async function load() {
+/** @param {FaqEntry[]} before what was decided, which stays where an entry is as it was */
+async function load(before = []) {
+  const kept = new Map(before.map((entry) => [JSON.stringify(entry.item), entry]));
   const shown = await asked("/entries");
   version = shown.version;
   byId("into").textContent = shown.into;
@@ -103,6 +124,8 @@ async function load() {
     const entry = new FaqEntry();
     byId("items").append(entry);
     entry.show(item);
+    const same = kept.get(JSON.stringify(item));
+    if (same) entry.take(same);
   }
   filter();
   count();
@@ -124,7 +147,12 @@ byId("accept-all").addEventListener("click", () => {
 byId("publish").addEventListener("click", () =>
   told(async () => {
     const decisions = decided().map((entry) => entry.decision);
-    const body = await asked("/publish", { method: "POST", body: JSON.stringify({ version, decisions }) });
+    const body = await asked("/publish", { method: "POST", body: JSON.stringify({ version, decisions }) }).catch(
+      async (error) => {
+        if (error.status === CHANGED) await load(decided());
+        throw error;
+      },
+    );
     await load();
     byId("status").textContent = `${body.published} served. ${byId("status").textContent}`;
   }),
@@ -132,4 +160,4 @@ byId("publish").addEventListener("click", () =>
 addEventListener("beforeunload", (event) => {
   if (!published) event.preventDefault();
 });
-told(load);
+told(() => load());

@@ -20,10 +20,11 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
 from ops.operate.faq.entries import encode
+from ops.operate.faq.reading import others_beside
 from ops.operate.faq.review import Decided, Decision, Item, apply, items_of
 from ops.operate.faq.state import State, digest
 from shared.errors import SettingsError
-from shared.faq.entries import FaqEntry, read_entries
+from shared.faq.entries import FaqEntry, read_entries, refuse_duplicates
 from shared.nouns import counted
 
 _FILES: Final = {"/": ("review.html", "text/html"), "/review.js": ("review.js", "text/javascript")} | {
@@ -39,6 +40,8 @@ _HEADERS: Final = {
     "x-content-type-options": "nosniff",
 }
 _MOST_BYTES: Final = 32 << 20
+_END_S: Final = 1
+_HTTP_PORT: Final = 80
 
 
 class _Publish(msgspec.Struct, frozen=True):
@@ -70,13 +73,17 @@ class ReviewPage:
         except OSError as error:
             self._socket.close()
             raise SettingsError(f"--port {port}: {error.strerror or error}; name another") from error
+        self._socket.listen()
         self.port = self._socket.getsockname()[1]
+        ports = (f":{self.port}", "") if self.port == _HTTP_PORT else (f":{self.port}",)  # browsers leave 80 out
+        self._hosts = {f"{name}{each}" for name in ("127.0.0.1", "localhost") for each in ports}
         self.app = Starlette(
             routes=[
                 *(Route(path, self._file) for path in _FILES),
                 Route("/entries", self._entries),
                 Route("/publish", self._publish, methods=["POST"]),
-            ]
+            ],
+            exception_handlers={SettingsError: _fault, OSError: _fault},
         )
 
     @property
@@ -88,7 +95,9 @@ class ReviewPage:
         """Serve until SIGINT or SIGTERM."""
         sys.stdout.write(f"{self.address}\nOpen this page to review {self._draft}. Ctrl-C ends it.\n")
         sys.stdout.flush()
-        config = uvicorn.Config(self.app, log_level="warning", access_log=False, server_header=False)
+        config = uvicorn.Config(
+            self.app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=_END_S
+        )
         with suppress(KeyboardInterrupt):
             uvicorn.Server(config).run(sockets=[self._socket])
 
@@ -117,7 +126,10 @@ class ReviewPage:
             asked = msgspec.json.decode(body, type=_Publish)
             learned, served, before, version = self._load()
             if version != asked.version:
-                return _refusal(409, "the entries have changed since the page was loaded; load it again")
+                return _refusal(
+                    409,
+                    "the entries have changed since the page was loaded; look at what has changed, then publish again",
+                )
             entries, verdicts = apply(learned, served, before, asked.decisions)
             self._write(entries, verdicts)
         except ClientDisconnect:
@@ -138,7 +150,7 @@ class ReviewPage:
 
     def _is_own_host(self, request: Request) -> bool:
         """Return whether a browser that was led here by another name, which its owner can rebind, is kept out."""
-        return request.headers.get("host") in (f"127.0.0.1:{self.port}", f"localhost:{self.port}")
+        return request.headers.get("host") in self._hosts
 
     def _load(self) -> tuple[list[FaqEntry], list[FaqEntry], dict[str, Decided], str]:
         """Return the learned entries, the served ones, the earlier verdicts, and the version of all three."""
@@ -156,10 +168,14 @@ class ReviewPage:
         with tempfile.TemporaryDirectory(dir=self._into.parent, prefix=".faq-") as folder:
             new, decided = Path(folder) / self._into.name, Path(folder) / "verdicts"
             new.write_bytes(encode(entries))
-            if entries:
-                read_entries(new)
-            else:
+            if not entries:
                 raise SettingsError("no entry would be left; accept one at least")
+            try:
+                read_entries(new)
+            except SettingsError as error:
+                raise SettingsError(str(error).replace(str(new), str(self._into))) from None
+            beside = others_beside(self._into).values()
+            refuse_duplicates([*entries, *(entry for others in beside for entry in others)], self._into.parent)
             decided.write_bytes(msgspec.json.encode(verdicts))
             new.replace(self._into)
             decided.replace(self._verdicts)
@@ -167,6 +183,12 @@ class ReviewPage:
     @property
     def _verdicts(self) -> Path:
         return self._into.with_name(f".{self._into.name}.review")
+
+
+async def _fault(_: Request, error: Exception) -> Response:
+    """Say why a file cannot be read or written."""
+    file = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
+    return _refusal(500, file)
 
 
 def _json(value: Any) -> Response:

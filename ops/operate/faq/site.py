@@ -9,11 +9,11 @@ import re
 import socket
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from multiprocessing.pool import ThreadPool
 from pathlib import PurePosixPath
 from typing import Final
 from urllib.parse import urldefrag, urljoin, urlsplit
@@ -114,28 +114,25 @@ class Site:
         self._seen: set[str] = set()
         self._robots = Protego.parse("")
 
-    def fetch(self) -> Iterator[Fetched]:
+    def fetch(self) -> Generator[Fetched, None, None]:
         """Yield the pages. Raises `SettingsError` if the address itself cannot be fetched."""
         headers = {
             "user-agent": f"{_AGENT} (faq read)",
             "accept": "text/html, text/markdown, application/json, */*;q=0.5",
         }
-        with httpx2.Client(headers=headers, timeout=_TIMEOUT_S) as client, ThreadPoolExecutor(_AT_ONCE) as pool:
-            fetch_all = partial(pool.map, partial(self._page, client))
-            try:
-                first = self._first(client)
-                self._seen.add(first.url)
-                if first.kind == ".xml":
-                    yield from self._pages(fetch_all, self._listed(client, first), first.url, within="")
-                else:
-                    yield first
-                    yield from self._pages(fetch_all, _links(first), first.url, within=urljoin(first.url, "."))
-                left = [url for url in _of_host(self._known, first.url) if url not in self._seen]
-                forbidden = {url for url in left if not self._robots.can_fetch(url, _AGENT)}
-                self.failed.update(dict.fromkeys(forbidden, "is now forbidden by robots.txt"))
-                yield from filter(None, fetch_all([url for url in left if url not in forbidden]))
-            finally:
-                pool.shutdown(cancel_futures=True)
+        with httpx2.Client(headers=headers, timeout=_TIMEOUT_S) as client, ThreadPool(_AT_ONCE) as pool:
+            fetch_all = partial(pool.imap, partial(self._page, client))
+            first = self._first(client)
+            self._seen.add(first.url)
+            if first.kind == ".xml":
+                yield from self._pages(fetch_all, self._listed(client, first), first.url, within="")
+            else:
+                yield first
+                yield from self._pages(fetch_all, _links(first), first.url, within=urljoin(first.url, "."))
+            left = [url for url in _of_host(self._known, first.url) if url not in self._seen]
+            forbidden = {url for url in left if not self._robots.can_fetch(url, _AGENT)}
+            self.failed.update(dict.fromkeys(forbidden, "is now forbidden by robots.txt"))
+            yield from filter(None, fetch_all([url for url in left if url not in forbidden]))
 
     def _first(self, client: httpx2.Client) -> Fetched:
         try:

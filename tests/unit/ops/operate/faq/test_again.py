@@ -3,8 +3,10 @@
 import json
 import re
 import socket
+import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -442,6 +444,21 @@ def test_no_public_site_leads_into_a_private_network(
     line = f"PAGES {START}: leads to {address.strip('[]')}, in a private network; name that itself"
     assert capsys.readouterr().err == f"replyline: {line}\n"
     assert read(f"{START}www") == (0, ["Help"])
+
+
+def test_a_reading_that_is_ended_waits_for_no_page(serve: Any) -> None:
+    ended, answered = threading.Event(), threading.Event()
+
+    def slow(_: httpx2.Request) -> Given:
+        ended.wait(60)
+        answered.set()
+        return page("Slow")
+
+    serve({START: page("Help", "a", "slow"), f"{START}a": page("All of a"), f"{START}slow": slow})
+    with closing(site.Site(START, 10, {}).fetch()) as pages:
+        assert [next(pages).url, next(pages).url] == [START, f"{START}a"]
+    assert not answered.is_set()
+    ended.set()
 
 
 @pytest.mark.usefixtures("names")

@@ -1,7 +1,7 @@
 """`replyline faq review`: what a person has to look at, what is published, and who may read and publish it."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.requests import Request
 
 from ops.operate.faq.entries import encode
 from ops.operate.faq.review import Decided, Decision, apply, items_of
@@ -224,6 +225,64 @@ async def test_a_file_that_changes_meanwhile_is_not_overwritten(page: ReviewPage
     body = {"version": version, "decisions": msgspec.to_builtins([accept(entry("a"))])}
     assert (await client.ask("POST", "/publish", body)).status_code == 409
     assert [each.id for each in read_entries(files[1])] == ["c"]
+
+
+async def test_a_question_of_another_file_of_the_folder_is_not_published(
+    page: ReviewPage, files: tuple[Path, Path]
+) -> None:
+    """The folder is served as a whole, and would be refused."""
+    files[1].with_name("own.json").write_bytes(encode([entry("own", question="What about a?")]))
+    before = files[1].read_bytes()
+    answer = await Client(page).publish(accept(entry("a")))
+    assert (answer.status_code, 'both ask "What about a?"' in answer.json()["error"]) == (400, True)
+    assert files[1].read_bytes() == before
+
+
+async def test_a_refused_text_names_the_file_to_publish_into(page: ReviewPage, files: tuple[Path, Path]) -> None:
+    answer = await Client(page).publish(accept(entry("a"), answer=""))
+    assert answer.json()["error"].startswith(f"FAQ file {files[1]}: entry")
+
+
+def lose_draft(draft: Path, _: Path) -> None:
+    draft.unlink()
+
+
+def damage_draft(draft: Path, _: Path) -> None:
+    draft.write_text("[{")
+
+
+def damage_served(_: Path, into: Path) -> None:
+    into.write_text("[{")
+
+
+def damage_verdicts(_: Path, into: Path) -> None:
+    into.with_name(f".{into.name}.review").write_text("{")
+
+
+def replace_verdicts(_: Path, into: Path) -> None:
+    into.with_name(f".{into.name}.review").mkdir()
+
+
+@pytest.mark.parametrize("break_", [lose_draft, damage_draft, damage_served, damage_verdicts, replace_verdicts])
+async def test_a_file_that_breaks_meanwhile_is_one_line(
+    page: ReviewPage, files: tuple[Path, Path], break_: Callable[[Path, Path], None]
+) -> None:
+    client = Client(page)
+    body = {"version": (await client.ask("GET", "/entries")).json()["version"], "decisions": []}
+    break_(*files)
+    for answer in (await client.ask("GET", "/entries"), await client.ask("POST", "/publish", body)):
+        assert answer.status_code in {400, 500}
+        assert any(str(file.parent) in answer.json()["error"] for file in files)
+
+
+def test_a_browser_leaves_the_port_80_out(files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """And asks before the server runs, since the address is printed before."""
+    monkeypatch.setattr("ops.operate.faq.review_page._HTTP_PORT", 0)
+    monkeypatch.setattr("socket.socket.getsockname", lambda _: ("127.0.0.1", 0))
+    page = ReviewPage(*files, 0)
+    request = Request({"type": "http", "headers": [(b"host", b"localhost")]})
+    assert page._is_own_host(request)
+    page._socket.close()
 
 
 def test_wrong_arguments_are_one_line(
