@@ -112,6 +112,7 @@ class Site:
         check_option("PAGES", start, WEB, "https://HOST/PATH", login="save the pages, and name their folder")
         self._start = start
         self._seen: set[str] = set()
+        self._led: dict[str, str] = {}
         self._robots = Protego.parse("")
 
     def fetch(self) -> Generator[Fetched, None, None]:
@@ -177,9 +178,11 @@ class Site:
             self.failed[url] = str(error)
             self.gone |= {url} if error.is_gone else set()
             return None
-        if page.url != url and page.url in self._seen:  # it redirects to a page that is read
-            self.gone |= {url} & self._known.keys()
-            return None
+        if page.url != url:
+            first = self._led.setdefault(page.url, url)
+            if first != url or page.url in self._seen:  # where several lead to one page it need not be any's new place
+                self.gone |= {url, first} & self._known.keys()
+                return None
         self._seen.add(page.url)
         return replace(page, lastmod=lastmod)
 

@@ -446,6 +446,20 @@ def test_no_public_site_leads_into_a_private_network(
     assert read(f"{START}www") == (0, ["Help"])
 
 
+def test_pages_that_all_lead_to_one_keep_their_texts(
+    read: Read, serve: Any, entries: Callable[[], dict[str, FaqEntry]]
+) -> None:
+    """As a login page without a field for a password."""
+    answers = shop()
+    serve(answers)
+    assert read(START)[0] == 0
+    questions, wall = entries().keys(), f"{START}wall"
+    answers |= dict.fromkeys(answers.keys() - {START}, (302, {"location": wall}, ""))
+    answers[wall] = page("Sign in", text="Please sign in with your account, to see the pages of ours.")
+    assert read(START)[0] == 0
+    assert entries().keys() - {"Sign in"} == questions
+
+
 def test_a_reading_that_is_ended_waits_for_no_page(serve: Any) -> None:
     ended, answered = threading.Event(), threading.Event()
 
