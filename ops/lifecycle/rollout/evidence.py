@@ -70,10 +70,12 @@ class _Conversation:
 @dataclass(slots=True)
 class _Stall:
     """A worker that may have hung or died when an answer of it went bad, at `began_unix_ms`. `events` are those since
-    an answer that it was asked for later has ended well."""
+    an answer that it was asked for later has ended well. `sizes` are the conversations lost besides the first, by class
+    and metric."""
 
     began_unix_ms: int
     events: int = 1
+    sizes: Counter[tuple[str, Metric]] = field(default_factory=Counter)
 
     def has(self, seen: Observation) -> bool:
         """Return whether an answer was running when the first one went bad."""
@@ -194,11 +196,10 @@ class Evidence:
         talk.side, talk.classes = side, answer.classes
         for each in answer.classes if not seen.moved else ():
             each.count(side, seen.epoch, bad=seen.failed or seen.missed)
-        is_stalled = self._is_stalled(side, seen)
+        stall = self._stall_of(side, seen)
         for metric in self._judged_by(seen):
-            if is_stalled and metric in _OF_STALL:
-                continue
-            self._tally(answer, metric, bad=getattr(seen, metric) or (metric == "missed" and seen.failed))
+            bad = getattr(seen, metric) or (metric == "missed" and seen.failed)
+            self._tally(answer, metric, bad=bad, stall=stall if metric in _OF_STALL else None)
         if seen.moved or seen.answered_by not in {"", seen.revision}:
             return
         if seen.answered_by:  # an FAQ entry or a greeting says nothing of the model
@@ -211,10 +212,10 @@ class Evidence:
         if side == "control":
             self._add_control(seen)
 
-    def _is_stalled(self, side: Side, seen: Observation) -> bool:
-        """Return whether an answer ran at a worker while another one of it went bad: all that a worker runs when it
-        hangs or dies are one event, good or bad, also if they miss their deadlines one after another. The event is
-        over once one of them ends well."""
+    def _stall_of(self, side: Side, seen: Observation) -> _Stall | None:
+        """Return the event that an answer belongs to, if it ran at a worker while another one of it went bad: all that
+        a worker runs when it hangs or dies are one event, good or bad, also if they miss their deadlines one after
+        another. The event is over once one of them ends well."""
         key, is_bad = (side, seen.worker_id), seen.failed or seen.missed
         stall = self._stalls.get(key)
         is_of_stall = stall is not None and stall.has(seen)
@@ -225,7 +226,7 @@ class Evidence:
                 del self._stalls[key]
             elif not is_of_stall:
                 stall.events = 0
-        return is_of_stall
+        return stall if is_of_stall else None
 
     def _add_control(self, seen: Observation) -> None:
         self._control.append((seen.unix_ms, seen.failed or seen.missed))
@@ -258,7 +259,8 @@ class Evidence:
                 self._tally(each, "slow", bad=each.ttft_ms > limit_ms)
         self._ttfts.extend(each.ttft_ms for each in pair if each.side == "control")
 
-    def _tally(self, answer: _Counted, metric: Metric, *, bad: bool) -> None:
+    def _tally(self, answer: _Counted, metric: Metric, *, bad: bool, stall: _Stall | None = None) -> None:
+        """Judge an answer. One of a stall is not judged, but a customer whom it has lost counts for the hard stop."""
         if metric in answer.talk.bad:
             return
         for each in answer.classes:
@@ -266,7 +268,12 @@ class Evidence:
             if tally.of != each.name:  # another class has taken its place
                 continue
             asked, ended = answer.asked_unix_ms, answer.unix_ms
-            leans = tally.add(answer.side, first=answer.first, bad=bad, unix_ms=ended, asked_unix_ms=asked)
+            leans = False
+            if stall is None:
+                leans = tally.add(answer.side, first=answer.first, bad=bad, unix_ms=ended, asked_unix_ms=asked)
+            elif bad:
+                stall.sizes[each.name, metric] += 1
+                tally.lose(answer.side, 1 + stall.sizes[each.name, metric])
             is_certain = leans and tally.log_weighted >= _ROUNDING - math.log(self.plan.alpha)
             if self.found is None and (is_certain or (metric == "missed" and bad and tally.is_spent)):
                 self.found, self._log_found = tally, tally.log_weighted

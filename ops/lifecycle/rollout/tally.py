@@ -35,7 +35,8 @@ class Tally:
     """One metric of the class `of`, which has a share of alpha: how many answers of each side count, how many of them
     are bad, and of the pairs how many differ. `waiting`, for first and for later answers of conversations, are outcomes
     of one side without a partner. `causes` has the times of the first and the last answer of each side's latest
-    cause, in Unix ms (`_has_known_cause`); `lost` counts the causes of bad answers."""
+    cause, in Unix ms (`_has_known_cause`), and `sizes` its bad answers. `lost` counts lost conversations. `variance` is
+    that of their difference between equal sides: what one cause has lost, one side has."""
 
     plan: Plan
     of: str
@@ -48,7 +49,9 @@ class Tally:
     same: int = 0
     better: int = 0
     causes: dict[tuple[Side, bool], tuple[int, int]] = field(default_factory=dict)
+    sizes: Counter[Side] = field(default_factory=Counter)
     lost: Counter[Side] = field(default_factory=Counter)
+    variance: int = 0
     waiting: dict[bool, deque[tuple[Side, bool]]] = field(
         default_factory=lambda: {first: deque(maxlen=WAITING) for first in (True, False)}
     )
@@ -67,9 +70,14 @@ class Tally:
         that was asked for after the cause began is not its victim."""
         self.answers[side] += 1
         self.bad[side] += bad
-        if self._has_known_cause(side, first=first, bad=bad, unix_ms=unix_ms, asked_unix_ms=asked_unix_ms):
+        has_known_cause = self._has_known_cause(
+            side, first=first, bad=bad, unix_ms=unix_ms, asked_unix_ms=asked_unix_ms
+        )
+        if bad:
+            self.sizes[side] = self.sizes[side] + 1 if has_known_cause else 1
+            self.lose(side, self.sizes[side])
+        if has_known_cause:
             return False
-        self.lost[side] += bad
         if not self.plan.control:
             self.detector.add(canary_bad=bad)
             return bad
@@ -84,6 +92,11 @@ class Tally:
         self.better += canary < control
         self.detector.add(canary_bad=canary, control_bad=control)
         return canary and not control
+
+    def lose(self, side: Side, size: int) -> None:
+        """Count a lost conversation for the hard stop: the `size`-th that one cause has lost."""
+        self.lost[side] += 1
+        self.variance += size**2 - (size - 1) ** 2
 
     def _has_known_cause(self, side: Side, *, first: bool, bad: bool, unix_ms: int, asked_unix_ms: int) -> bool:
         """Return whether an answer belongs to the cause of its side's last bad answer and is not judged. How slow an
@@ -107,9 +120,9 @@ class Tally:
 
     @property
     def is_spent(self) -> bool:
-        """Return whether these are too many for any class, and not by chance: each lost conversation of two equal
-        versions is on either side as a coin falls. A control that answers less than half as much says nothing."""
-        least = max(_MOST_LOST, _CERTAIN * math.sqrt(self.lost.total()))
+        """Return whether these are too many for any class, and not by chance: each cause of two equal versions is on
+        either side as a coin falls. A control that answers less than half as much says nothing."""
+        least = max(_MOST_LOST, _CERTAIN * math.sqrt(self.variance))
         is_compared = self.plan.control and 2 * self.answers["control"] >= self.answers["canary"]
         return is_compared and self.lost_beyond >= least
 
@@ -119,6 +132,7 @@ class Tally:
         self.answers.clear()
         self.bad.clear()
         self.lost.clear()
+        self.variance = 0
         self.worse = self.same = self.better = 0
         for waiting in self.waiting.values():
             waiting.clear()

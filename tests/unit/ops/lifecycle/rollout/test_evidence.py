@@ -256,7 +256,9 @@ def test_the_hard_stop_takes_25_customers_beyond_the_controls_the_margin_and_cha
     for plan in (PLAN, replace(PLAN, control=False)):
         tally = Tally(plan, "long", "missed", 1.0)
         for at, side in enumerate(get_args(Side)):
-            tally.lost[side], tally.answers[side] = lost[at], answers[at]
+            tally.answers[side] = answers[at]
+            for _ in range(lost[at]):
+                tally.lose(side, 1)
         assert tally.is_spent == (is_spent and plan.control)
 
 
@@ -376,6 +378,34 @@ def hangs(seed: int, apart_ms: int, blind_ms: int) -> list[Observation]:
 def test_a_worker_that_hangs_with_eight_answers_is_one_event(apart_ms: int, blind_ms: int) -> None:
     alarms = sum(evidence_of(*hangs(seed, apart_ms, blind_ms)).alarm for seed in range(40))
     assert alarms <= 2
+
+
+@pytest.mark.parametrize("apart_ms", [50, 500], ids=["crashes", "hangs"])
+@pytest.mark.parametrize(("sides", "stops"), [(("canary",), True), (("canary", "control"), False)])
+def test_a_canary_whose_workers_fail_again_and_again_is_stopped_by_what_it_has_lost(
+    sides: tuple[Side, ...], apart_ms: int, *, stops: bool
+) -> None:
+    """Each time eight running answers are lost, after every forty: one event each, which is little evidence."""
+    evidence, number, now_ms = Evidence(PLAN), 0, 10_000
+    for event in range(40):
+        for _ in range(40):
+            now_ms += 200
+            for side in get_args(Side):
+                number += 1
+                times = {"unix_ms": now_ms, "asked_unix_ms": now_ms - 100, "worker_id": f"{side}-{event}"}
+                evidence.add(seen(number, side, **times))
+        began_ms = now_ms
+        for lost in range(8):
+            now_ms = began_ms + apart_ms * (lost + 1)
+            for side in get_args(Side):
+                number += 1
+                times = {"unix_ms": now_ms, "asked_unix_ms": began_ms, "worker_id": f"{side}-{event}"}
+                evidence.add(seen(number, side, failed=side in sides, **times))
+        now_ms += 5_000
+        if evidence.alarm:
+            break
+    assert evidence.alarm == stops
+    assert (evidence.lost_beyond is not None) == stops
 
 
 @pytest.mark.parametrize(("bad", "most"), [(1.0, 12), (0.3, 45)])
