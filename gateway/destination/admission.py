@@ -115,10 +115,12 @@ class AdmissionDecision:
     Attributes:
         fallback: why the fallback answers; None if the workers get the request
         eta_ms: predicted time from receipt to the first token; None if no known worker serves the bucket
+        worker_id: the worker that reads the partition; empty if unknown
     """
 
     fallback: FallbackReason | None
     eta_ms: float | None
+    worker_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +207,7 @@ class Admission:
             sent = _Sent(received_unix_ms, threshold_ms, probes, short=deadline.promised is not None)
             self._silent[request_id] = sent
             heapq.heappush(self._overdue, (received_unix_ms + threshold_ms, request_id))
-        return AdmissionDecision(fallback, eta_ms)
+        return AdmissionDecision(fallback, eta_ms, "" if owner is None else owner.report.worker_id)
 
     def has_place(self, bucket: Bucket, deadline: Deadline, *, partition: int | None, now_unix_ms: float) -> bool:
         """Return whether the workers could answer a request in time, according to their reports. Registers nothing."""

@@ -171,7 +171,6 @@ def _ask(
     )
     if decision.fallback is not None:
         return Fallback(decision.fallback, wanted)
-    owner = view.admissions.of(lane).fleet.owner(wanted.bucket, partition)
     return Destination(
         lane,
         wanted.revision if lane == wanted.lane else view.state.revision(lane),
@@ -182,7 +181,7 @@ def _ask(
         wanted.claimed,
         wanted.diverted_from,
         wanted.given_up,
-        "" if owner is None else owner.report.worker_id,
+        decision.worker_id,
     )
 
 

@@ -169,7 +169,7 @@ def test_a_worker_that_reports_no_duration_gets_its_requests() -> None:
     said = report(first_token_ms=60_000.0, partitions=(0,))
     admission.fleet.observe(msgspec.structs.replace(said, first_token_ms={"long": 60_000.0}), NOW)
     assert [decide(admission, f"r{number}") for number in range(2)] == [
-        AdmissionDecision(fallback=None, eta_ms=None)
+        AdmissionDecision(fallback=None, eta_ms=None, worker_id="w1")
     ] * 2
 
 

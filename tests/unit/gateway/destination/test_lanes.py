@@ -56,7 +56,7 @@ def test_each_lane_is_judged_by_its_own_workers() -> None:
     admissions = lanes(champion=60_000.0, canary=50.0)
     decide(admissions.of(CHAMPION), "probe")  # one at intervals is sent despite the prediction
     assert decide(admissions.of(CHAMPION), "r1").fallback == "infeasible"
-    assert decide(admissions.of("canary"), "r2") == AdmissionDecision(None, 50.0)
+    assert decide(admissions.of("canary"), "r2") == AdmissionDecision(None, 50.0, "canary")
 
 
 def test_a_lane_with_late_replies_opens_only_its_own_breaker() -> None:
