@@ -260,7 +260,7 @@ class Evidence:
         self._ttfts.extend(each.ttft_ms for each in pair if each.side == "control")
 
     def _tally(self, answer: _Counted, metric: Metric, *, bad: bool, stall: _Stall | None = None) -> None:
-        """Judge an answer. One of a stall is not judged, but a customer whom it has lost counts for the hard stop."""
+        """Judge an answer. One of a stall is not judged, but its lost customer counts for the hard stop."""
         if metric in answer.talk.bad:
             return
         for each in answer.classes:

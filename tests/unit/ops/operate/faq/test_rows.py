@@ -1,4 +1,4 @@
-"""`replyline faq read` of tables: by the names of their columns, whatever separates the cells."""
+"""`replyline faq read` of tables: by the names of their columns, with any separator of cells."""
 
 from collections.abc import Callable
 from pathlib import Path
