@@ -8,7 +8,7 @@ all code that changes the in-flight table is synchronous.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gateway.access.jwks import Jwks
 from gateway.people.people import People
@@ -32,6 +32,7 @@ from gateway.session.effects import (
 from gateway.session.rate_limits import RateLimits
 from shared.errors import ProtocolError
 from shared.process.clock import now_unix_ms
+from shared.process.keyed_locks import KeyedLocks
 from shared.wire.messages import ClientMessage
 
 
@@ -47,6 +48,7 @@ class Gateway:
     resuming: Resuming
     asking: Asking
     erasing: Erasing
+    _accepting: KeyedLocks = field(default_factory=KeyedLocks, init=False)
 
     def connect(self, connection: Connection) -> bool:
         """Add a connection and return True, or close it and return False if no more are allowed."""
@@ -104,8 +106,9 @@ class Gateway:
             case Refuse(error):
                 refuse(connection, error)
             case Ask(request, caller):
-                generation = await self.erasing.generation_of(caller.session, now)
-                self.asking.ask(connection, request, caller, generation, now)
+                async with self._accepting.hold(caller.session):  # another tab's earlier question is accepted first
+                    generation = await self.erasing.generation_of(caller.session, now)
+                    self.asking.ask(connection, request, caller, generation, now)
             case CancelRequest():
                 self.asking.cancel(connection, effect)
             case ForPeople(message):

@@ -317,6 +317,32 @@ async def test_a_short_question_does_not_overtake_an_earlier_long_one(edge: Edge
     assert [message.event_id for message in client.heard if isinstance(message, ResponseCreated)] == ["long", "short"]
 
 
+async def test_two_tabs_questions_are_sent_in_the_order_they_came_in(
+    edge: Edge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if Redis answers the second tab before the first. Another conversation does not wait for it."""
+    answers_first, read = asyncio.Event(), edge.history.generation
+    waiting = []
+
+    async def generation(key: SessionKey) -> int:
+        if key.session_id == "s" and not waiting:
+            waiting.append(key)
+            await answers_first.wait()
+        return await read(key)
+
+    monkeypatch.setattr(edge.history, "generation", generation)
+    tabs = [await edge.connect().say(START) for _ in range(2)]
+    asking = [asyncio.ensure_future(tab.say(asks(f"tab-{at}"))) for at, tab in enumerate(tabs)]
+    await edge.connect().say(SessionStart(session_id="t"), asks("other"))
+    await until(lambda: any(asked.session_id == "t" for asked in edge.asked))
+    await quiet()
+    answers_first.set()
+    await asyncio.gather(*asking)
+    await until(lambda: len(edge.asked) == 3)
+    names = [response_id(SessionKey("demo", "t"), "other", QUESTION), name_of("tab-0"), name_of("tab-1")]
+    assert [asked.id for asked in edge.asked] == names
+
+
 async def test_a_queued_question_is_still_answered_by_the_deadline(edge: Edge) -> None:
     counter = edge.serving.sending.token_count.tokenizer = SlowTokenizer()  # type: ignore[assignment]
     hasty = ResponseCreate(event_id="short", input=QUESTION, first_token_ms=1)
