@@ -100,7 +100,14 @@ def add_worker_spans(
         links=links,
         error="the engine failed" if half.status == "failed" else "",
     )
-    prepare = tree.add("prepare", times.arrived_unix_ms, times.ready_unix_ms, process=process, parent=whole)
+    prepare = tree.add(
+        "prepare",
+        times.arrived_unix_ms,
+        times.ready_unix_ms,
+        process=process,
+        parent=whole,
+        attributes={names.TURNS_MISSING: True} if times.turns_missing else {},
+    )
     if times.kv_asked_unix_ms is not None and times.kv_found_unix_ms is not None:
         tree.add("restore kv", times.kv_asked_unix_ms, times.kv_found_unix_ms, process=process, parent=prepare)
     started = times.started_unix_ms

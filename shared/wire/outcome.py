@@ -61,14 +61,15 @@ class Timings(Message, frozen=True):
 class WorkerTimes(Message, frozen=True):
     """The worker's part of an answer's trace, in Unix milliseconds by its own clock.
 
-    `arrived`: read from Kafka. `kv_asked` to `kv_found`: lookup of cached KV. `ready`: can be computed. `started`:
-    first step. `prefilled`: end of each chunk of the prompt.
+    `arrived`: read from Kafka. `turns_missing`: the history did not return all turns in time. `kv_asked` to `kv_found`:
+    lookup of cached KV. `ready`: can be computed. `started`: first step. `prefilled`: end of each chunk of the prompt.
     """
 
     worker_id: str
     arrived_unix_ms: float
     ready_unix_ms: float
     ended_unix_ms: float
+    turns_missing: bool = False
     kv_asked_unix_ms: float | None = None
     kv_found_unix_ms: float | None = None
     started_unix_ms: float | None = None

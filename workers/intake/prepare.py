@@ -84,7 +84,7 @@ class Preparer:
             ProtocolError: the request cannot be served.
         """
         build = self.prompts.builder_for(order.session)  # first: turns that are erased while read stay out of its cache
-        remembered = await self._remembered(order, now_unix_ms)
+        remembered, turns_missing = await self._remembered(order, now_unix_ms)
         for turn in remembered:
             if (done := answered_by(turn, order, now_unix_ms + order.clock_ms)) is not None:
                 return done
@@ -105,13 +105,15 @@ class Preparer:
             quoted=asked.quoted,
             kv_unix_ms=None if composed is None else await self._restore(sequence, first=not turns),
             ready_unix_ms=clock.now_unix_ms(),
+            turns_missing=turns_missing,
         )
 
-    async def _remembered(self, order: Order, now_unix_ms: float) -> Sequence[Turn]:
-        """Return the conversation's turns. Wait for a slow Redis if the prompt needs them."""
+    async def _remembered(self, order: Order, now_unix_ms: float) -> tuple[Sequence[Turn], bool]:
+        """Return the conversation's turns, and whether some that the prompt needs are missing. Wait for a slow Redis if
+        it needs them."""
         needs_them = order.request.turns is None and self.settings.history_turns > 0
         try:
-            return await self.history.turns(
+            turns = await self.history.turns(
                 order.session,
                 limit=self.settings.history_turns,
                 before_unix_ms=order.asked_unix_ms,
@@ -124,7 +126,8 @@ class Preparer:
         except TurnsMissing as missing:
             if missing.answered:
                 metrics.history_unavailable.labels("read").inc()
-            return missing.found
+            return missing.found, needs_them
+        return turns, False
 
     def _turns(self, remembered: Sequence[Turn], order: Order) -> list[Turn]:
         """Return the conversation's turns before this question, for this version's prompts."""

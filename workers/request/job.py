@@ -25,6 +25,7 @@ class Job:
         quoted: replaces it if the model wrote that it does not know the answer; None to use `instead`.
         kv_unix_ms: when the search for its KV began and ended.
         ready_unix_ms: when it was ready to be computed.
+        turns_missing: the history did not return all turns in time.
         origins: the records that ask for it.
         targets: its readers, each with the creation time of the last request for it from there.
         done: its terminal event.
@@ -46,6 +47,7 @@ class Job:
     quoted: Fallback | None = None
     kv_unix_ms: tuple[float, float] | None = None
     ready_unix_ms: float | None = None
+    turns_missing: bool = False
     origins: list[tuple[Partition, int]] = field(default_factory=list)
     targets: dict[Target, int | None] = field(init=False)
     done: ReplyDone | None = field(default=None, init=False)

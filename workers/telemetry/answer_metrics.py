@@ -34,6 +34,7 @@ def count_end(job: Job, finished: Finished, done: ReplyDone, now: float) -> None
         status=finished.status,
         reason=finished.reason,
         source=done.source,
+        turns_missing=job.turns_missing,
         input_tokens=len(sequence.prompt_ids),
         output_tokens=len(sequence.output_ids),
         slack_ms=round(sequence.deadline.deadline_unix_ms - now_unix_ms()),

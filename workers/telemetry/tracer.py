@@ -33,6 +33,7 @@ def times_of(job: Job, worker_id: str, now_unix_ms: float) -> WorkerTimes:
         arrived_unix_ms=arrived,
         ready_unix_ms=arrived if job.ready_unix_ms is None else job.ready_unix_ms,
         ended_unix_ms=now_unix_ms,
+        turns_missing=job.turns_missing,
         kv_asked_unix_ms=asked,
         kv_found_unix_ms=found,
         started_unix_ms=sequence.first_step_unix_ms,

@@ -140,6 +140,12 @@ def test_a_whole_answer_is_traced_from_the_gateway_to_the_engine_and_back() -> N
     assert not any(span.error for span in trace.spans)
 
 
+@pytest.mark.parametrize("missing", [False, True])
+def test_an_answer_without_its_conversations_turns_says_so(*, missing: bool) -> None:
+    trace = spans_of(answered(request_trace(), worker=worker_half(worker_times(turns_missing=missing))))
+    assert check_tree(trace)["prepare"].attributes == ({names.TURNS_MISSING: True} if missing else {})
+
+
 def test_workers_get_the_span_that_sent_the_request() -> None:
     """Any other reader of the topic is a child of it."""
     trace = request_trace(TRACEPARENT)

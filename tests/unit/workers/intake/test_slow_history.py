@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
+from structlog.testing import capture_logs
 
 from shared.conversation.history import History
 from shared.conversation.turn import Turn, encode_turn
@@ -14,10 +15,14 @@ from shared.settings.redis import RedisSettings
 from shared.telemetry import metrics
 from shared.wire.messages import ChatRequest, Said
 from shared.wire.requests import settle
+from tests.support.builders.gateway import done
 from tests.support.fakes.instant_loop import at_once
 from tests.support.samples.prompts import readable, said
 from tests.unit.workers.intake.test_prepare import MODEL, NOW, SETTINGS, preparer
 from workers.request.job import Job
+from workers.schedule.sequence import Finished
+from workers.telemetry.answer_metrics import count_end
+from workers.telemetry.tracer import times_of
 
 EARLIER: Final = said("Question 1?", "The earlier answer.", name="r0", asked_unix_ms=NOW - 900)
 FIRST_TOKEN_MS: Final = SETTINGS.promise.first_token_ms
@@ -55,15 +60,24 @@ class SlowRedis:
         return asyncio.get_running_loop().time()
 
 
-async def asked(history: History, **fields: Any) -> tuple[str, float]:
-    """Return the prompt of a conversation's second question, and how long preparing it took."""
+async def asked(history: History, **fields: Any) -> tuple[str, float, bool]:
+    """Return the prompt of a conversation's second question, how long preparing it took, and whether it is marked."""
     loop = asyncio.get_running_loop()
     begun_s = loop.time()
     request = ChatRequest(**({"id": "r1", "session_id": "s", "input": "And then?", "after": "r0"} | fields))
     order = settle(request, SETTINGS.request_defaults, NOW)
     job = await preparer(history=history, policy=MODEL).prepare(order, NOW)
     assert isinstance(job, Job)
-    return readable(job.sequence.prompt_ids), loop.time() - begun_s
+    return readable(job.sequence.prompt_ids), loop.time() - begun_s, is_marked(job)
+
+
+def is_marked(job: Job) -> bool:
+    """Return whether the answer's log line and trace say that turns are missing."""
+    with capture_logs() as lines:
+        count_end(job, Finished(job.sequence, "completed", "stop"), done("Hello."), NOW)
+    in_trace = times_of(job, "w-1", NOW).turns_missing
+    assert lines[0]["turns_missing"] == in_trace
+    return in_trace
 
 
 def short() -> float:
@@ -83,8 +97,8 @@ def short() -> float:
 @at_once
 async def test_a_question_is_answered_with_the_turns_that_redis_returns_late(redis: SlowRedis) -> None:
     before = short()
-    prompt, took_s = await asked(redis.history())
-    assert "The earlier answer." in prompt
+    prompt, took_s, marked = await asked(redis.history())
+    assert ("The earlier answer." in prompt, marked) == (True, False)
     assert took_s <= PATIENT_S
     assert short() == before
 
@@ -101,12 +115,12 @@ async def test_a_question_is_answered_with_the_turns_that_redis_returns_late(red
     ],
 )
 @at_once
-async def test_an_answer_without_its_turns_is_counted_and_waits_a_quarter_of_its_time(
+async def test_an_answer_without_its_turns_is_counted_and_marked_and_waits_a_quarter_of_its_time(
     redis: SlowRedis, fields: dict[str, Any], at_most_s: float
 ) -> None:
     before = short()
-    prompt, took_s = await asked(redis.history(), **fields)
-    assert "The earlier answer." not in prompt
+    prompt, took_s, marked = await asked(redis.history(), **fields)
+    assert ("The earlier answer." in prompt, marked) == (False, True)
     assert took_s <= at_most_s
     assert short() == before + 1
 
@@ -119,7 +133,7 @@ async def test_a_redis_that_is_away_is_waited_for_once() -> None:
     await asyncio.sleep(1.0)
     num_calls = redis.calls
     for number in range(5):
-        _, took_s = await asked(history, id=f"later-{number}")
+        _, took_s, _ = await asked(history, id=f"later-{number}")
         assert took_s == 0
     assert redis.calls == num_calls + 1, "it is tried again after a pause"
 
@@ -127,5 +141,5 @@ async def test_a_redis_that_is_away_is_waited_for_once() -> None:
 @at_once
 async def test_turns_told_with_the_question_are_not_read() -> None:
     told = (Said(user="Question 0?", assistant="As told."),)
-    prompt, took_s = await asked(SlowRedis(written_at_s=3_600).history(), turns=told)
-    assert ("As told." in prompt, took_s) == (True, 0)
+    prompt, took_s, marked = await asked(SlowRedis(refuses_until_s=3_600).history(), turns=told)
+    assert ("As told." in prompt, took_s, marked) == (True, 0, False)
