@@ -19,7 +19,7 @@ the null hypothesis allows: its mean is at most 1 for every chance that both sid
 (Turner, Ly and Gruenwald, "Generic E-variables for exact sequential k-sample tests", 2024). One pair multiplies the
 wealth by less than 4, so that no alarm comes before four answers of the control.
 
-The bound is that of these bets. The hard stop at 25 lost customers of a class (`Tally.is_spent`) is outside of it.
+The bound is that of these bets. The hard stop at 25 lost customers of a class (`Losses`) is outside of it.
 """
 
 import math
@@ -32,6 +32,9 @@ from typing import Final
 # them. A control that happens to be bad in a small class costs the second bet little.
 _CHANCES: Final = ((0.98, 0.01, 0.38), (0.98, 0.2, 0.12), (0.32, 0.01, 0.43), (0.1, 0.01, 0.07))
 _FIRST_STAKE: Final = 0.5
+# What a bet of `Losses` wins for each lost conversation, and the most for a cause: the chance of its side is a half.
+_GAINS: Final = (0.7, 0.12, 0.03)
+_MOST_GAIN: Final = 0.95
 _MOST_WEALTH: Final = 1e200
 _HIGHEST_LIMIT: Final = 0.99
 
@@ -106,6 +109,65 @@ class Detector:
         """Return the logarithm of the e-value, which is the sum of all wealth and of the stakes not yet bet."""
         unused = sum(bet.stake * _reserve(times) for bet, times in zip(self.bets, self._restarts, strict=True))
         return math.log(sum(self._wealth) + unused)
+
+
+@dataclass(slots=True, eq=False)
+class Cause:
+    """Why answers of one side went bad together: a crash, a worker that hung. It has lost so many conversations. `pair`
+    is the number of the pair in which its first answer was judged; 0 before."""
+
+    lost: int = 1
+    pair: int = 0
+
+
+@dataclass(slots=True)
+class Losses:
+    """Bets on "the canary loses more conversations than its control and the margin allow", however many a cause loses.
+
+    Equal versions have a cause on either side as a coin falls: a bet wins on the canary's side what it loses on the
+    control's, at most its wealth, and pays for the margin with each pair. So its wealth does not grow on average, also
+    if the sides answer unequally often, since of each pair both sides are judged once. A bet starts after a cause of
+    the canary, as those of a `Detector`. What a cause loses besides counts for the bets that are older than it."""
+
+    margin: float
+    _wealth: list[float] = field(default_factory=lambda: [_FIRST_STAKE / len(_GAINS)] * len(_GAINS))
+    _restarts: list[int] = field(default_factory=lambda: [0] * len(_GAINS))
+    _began: list[int] = field(default_factory=lambda: [0] * len(_GAINS))
+    _pairs: int = 0
+
+    def add(self, canary: Cause | None, control: Cause | None) -> None:
+        """Take the next pair: of each side why its answer is bad, None if it is good."""
+        self._pairs += 1
+        for cause in (canary, control):
+            if cause is not None:
+                cause.pair = self._pairs
+        for at, gain in enumerate(_GAINS):
+            wealth = self._wealth[at] * math.exp(-gain * self.margin)
+            wealth *= 1.0 if canary is None else 1 + _won(gain, canary.lost)
+            wealth *= 1.0 if control is None else 1 - _won(gain, control.lost)
+            if canary is not None and control is None:
+                stake = (_reserve(self._restarts[at]) - _reserve(self._restarts[at] + 1)) / len(_GAINS)
+                if wealth < stake:
+                    wealth += stake
+                    self._restarts[at] += 1
+                    self._began[at] = self._pairs
+            self._wealth[at] = min(wealth, _MOST_WEALTH)
+
+    def grow(self, cause: Cause, sign: int) -> None:
+        """Take one more conversation that a judged cause of the canary (`sign` 1) or the control (-1) has lost."""
+        for at, gain in enumerate(_GAINS):
+            if cause.pair > self._began[at]:
+                grown = (1 + sign * _won(gain, cause.lost)) / (1 + sign * _won(gain, cause.lost - 1))
+                self._wealth[at] = min(self._wealth[at] * grown, _MOST_WEALTH)
+
+    @property
+    def log_e(self) -> float:
+        """Return the logarithm of the e-value."""
+        return math.log(sum(self._wealth) + sum(map(_reserve, self._restarts)) / len(_GAINS))
+
+
+def _won(gain: float, lost: int) -> float:
+    return min(gain * lost, _MOST_GAIN)
 
 
 def _reserve(restarts: int) -> float:

@@ -14,12 +14,12 @@ in a metric up to its first bad answer and no further, and answers are paired wi
 got as far. A conversation that has come from another lane begins with a cold cache: its first answer counts only in the
 metrics that time does not change.
 Answers of one side that end together, as in a worker's crash, depend on each other too: they are judged as one
-(`Tally.add`). So are those that a worker ran when one of its answers went bad (`Evidence._is_stalled`). Answers that
+(`Tally.add`). So are those that a worker ran when one of its answers went bad (`Evidence._stall_of`). Answers that
 waited in one queue depend on each other as well: of equal versions one has the longer queue for a while.
 
-A canary that has lost 25 customers of a class beyond its control's and the margin is rolled back without a test. This
-hard stop is outside of the bound of alpha: it adds false rollbacks, about 0.05 % for a class that loses thousands of
-customers on both sides (docs/decisions/0041).
+A canary that has lost 25 customers of a class beyond its control's and the margin is rolled back once bets on that
+(`Losses`) reach 2,000: what one cause loses is one event for the tests, and many customers. This hard stop is outside
+of the bound of alpha: it adds at most 0.05 % of false rollbacks per class (docs/decisions/0041).
 """
 
 import math
@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from typing import Final, get_args
 
 from ops.lifecycle.rollout.classes import Class, Classes
+from ops.lifecycle.rollout.detector import Cause
 from ops.lifecycle.rollout.plan import Plan
 from ops.lifecycle.rollout.tally import METRICS, WAITING, Metric, Side, Tally
 from ops.measure.quantiles import percentile
@@ -70,12 +71,12 @@ class _Conversation:
 @dataclass(slots=True)
 class _Stall:
     """A worker that may have hung or died when an answer of it went bad, at `began_unix_ms`. `events` are those since
-    an answer that it was asked for later has ended well. `sizes` are the conversations lost besides the first, by class
-    and metric."""
+    an answer that it was asked for later has ended well. `causes` are those of its bad answers in each tally, by class
+    and metric: in each the first is judged."""
 
     began_unix_ms: int
     events: int = 1
-    sizes: Counter[tuple[str, Metric]] = field(default_factory=Counter)
+    causes: dict[tuple[str, Metric], Cause] = field(default_factory=dict)
 
     def has(self, seen: Observation) -> bool:
         """Return whether an answer was running when the first one went bad."""
@@ -196,10 +197,10 @@ class Evidence:
         talk.side, talk.classes = side, answer.classes
         for each in answer.classes if not seen.moved else ():
             each.count(side, seen.epoch, bad=seen.failed or seen.missed)
-        stall = self._stall_of(side, seen)
+        stall, is_victim = self._stall_of(side, seen)
         for metric in self._judged_by(seen):
             bad = getattr(seen, metric) or (metric == "missed" and seen.failed)
-            self._tally(answer, metric, bad=bad, stall=stall if metric in _OF_STALL else None)
+            self._tally(answer, metric, bad=bad, stall=stall, is_victim=is_victim and metric in _OF_STALL)
         if seen.moved or seen.answered_by not in {"", seen.revision}:
             return
         if seen.answered_by:  # an FAQ entry or a greeting says nothing of the model
@@ -212,21 +213,22 @@ class Evidence:
         if side == "control":
             self._add_control(seen)
 
-    def _stall_of(self, side: Side, seen: Observation) -> _Stall | None:
-        """Return the event that an answer belongs to, if it ran at a worker while another one of it went bad: all that
-        a worker runs when it hangs or dies are one event, good or bad, also if they miss their deadlines one after
-        another. The event is over once one of them ends well."""
+    def _stall_of(self, side: Side, seen: Observation) -> tuple[_Stall | None, bool]:
+        """Return the event that an answer belongs to, and whether another answer has begun it. All that a worker runs
+        when it hangs or dies, and an answer of it goes bad, are one event, good or bad, also if they miss their
+        deadlines one after another. The event is over once one of them ends well."""
         key, is_bad = (side, seen.worker_id), seen.failed or seen.missed
         stall = self._stalls.get(key)
-        is_of_stall = stall is not None and stall.has(seen)
-        if is_bad and not is_of_stall and (events := 0 if stall is None else stall.events) < _MOST_EVENTS:
-            self._stalls[key] = _Stall(seen.unix_ms, events + 1)
-        elif stall is not None and not is_bad:
-            if is_of_stall and seen.unix_ms > stall.began_unix_ms:
+        if stall is not None and stall.has(seen):
+            if not is_bad and seen.unix_ms > stall.began_unix_ms:
                 del self._stalls[key]
-            elif not is_of_stall:
-                stall.events = 0
-        return stall if is_of_stall else None
+            return stall, True
+        if is_bad and (events := 0 if stall is None else stall.events) < _MOST_EVENTS:
+            self._stalls[key] = _Stall(seen.unix_ms, events + 1)
+            return self._stalls[key], False
+        if stall is not None and not is_bad:
+            stall.events = 0
+        return None, False
 
     def _add_control(self, seen: Observation) -> None:
         self._control.append((seen.unix_ms, seen.failed or seen.missed))
@@ -259,8 +261,11 @@ class Evidence:
                 self._tally(each, "slow", bad=each.ttft_ms > limit_ms)
         self._ttfts.extend(each.ttft_ms for each in pair if each.side == "control")
 
-    def _tally(self, answer: _Counted, metric: Metric, *, bad: bool, stall: _Stall | None = None) -> None:
-        """Judge an answer. One of a stall is not judged, but its lost customer counts for the hard stop."""
+    def _tally(
+        self, answer: _Counted, metric: Metric, *, bad: bool, stall: _Stall | None = None, is_victim: bool = False
+    ) -> None:
+        """Judge an answer. Of the victims of a stall only the first bad one of a class is judged; the others count for
+        the hard stop."""
         if metric in answer.talk.bad:
             return
         for each in answer.classes:
@@ -268,12 +273,14 @@ class Evidence:
             if tally.of != each.name:  # another class has taken its place
                 continue
             asked, ended = answer.asked_unix_ms, answer.unix_ms
+            cause = None if stall is None else stall.causes.get((each.name, metric))
             leans = False
-            if stall is None:
+            if not is_victim or (bad and cause is None):
                 leans = tally.add(answer.side, first=answer.first, bad=bad, unix_ms=ended, asked_unix_ms=asked)
-            elif bad:
-                stall.sizes[each.name, metric] += 1
-                tally.lose(answer.side, 1 + stall.sizes[each.name, metric])
+                if bad and stall is not None:
+                    stall.causes[each.name, metric] = tally.latest[answer.side]
+            elif bad and cause is not None:
+                tally.lose(answer.side, cause)
             is_certain = leans and tally.log_weighted >= _ROUNDING - math.log(self.plan.alpha)
             if self.found is None and (is_certain or (metric == "missed" and bad and tally.is_spent)):
                 self.found, self._log_found = tally, tally.log_weighted

@@ -1,14 +1,14 @@
 """Count the answers of both sides in one metric, and judge them in pairs. Pure."""
 
 import math
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import log1p
 from typing import Final, Literal, get_args
 
-from ops.lifecycle.rollout.detector import Detector, pair_bets, share_bets
+from ops.lifecycle.rollout.detector import Cause, Detector, Losses, pair_bets, share_bets
 from ops.lifecycle.rollout.plan import Plan
 
 Side = Literal["canary", "control"]
@@ -23,9 +23,10 @@ _ONE_CAUSE_MS: Final = 1_000
 _CRASH_GAP_MS: Final = 300
 # Answers of one side that end within this time waited in the same queue: one of them says how long it was.
 _ONE_QUEUE_MS: Final = 10_000
-# Customers that a class may lose beyond the control's, and the standard deviations that they must lie beyond chance.
+# Customers that a class may lose beyond the control's, and the e-value that says that this is no chance.
 _MOST_LOST: Final = 25
-_CERTAIN: Final = 4.25
+_CERTAIN: Final = math.log(2_000)
+_OF_LOSSES: Final = "missed"  # what failed has missed its deadline too
 _BETS: Final = (0.3, 0.6, 0.8, 0.9)
 _CACHED: Final = 1_024
 
@@ -34,9 +35,9 @@ _CACHED: Final = 1_024
 class Tally:
     """One metric of the class `of`, which has a share of alpha: how many answers of each side count, how many of them
     are bad, and of the pairs how many differ. `waiting`, for first and for later answers of conversations, are outcomes
-    of one side without a partner. `causes` has the times of the first and the last answer of each side's latest
-    cause, in Unix ms (`_has_known_cause`), and `sizes` its bad answers. `lost` counts lost conversations. `variance` is
-    that of their difference between equal sides: what one cause has lost, one side has."""
+    of one side without a partner: why it is bad, None if it is good. `causes` has the times of the first and the last
+    answer of each side's latest cause, in Unix ms (`_has_known_cause`), and `latest` these causes. `lost_beyond` counts
+    the conversations that the canary has lost beyond its control's and the margin since these were fewest."""
 
     plan: Plan
     of: str
@@ -49,17 +50,17 @@ class Tally:
     same: int = 0
     better: int = 0
     causes: dict[tuple[Side, bool], tuple[int, int]] = field(default_factory=dict)
-    sizes: Counter[Side] = field(default_factory=Counter)
-    lost: Counter[Side] = field(default_factory=Counter)
-    variance: int = 0
-    waiting: dict[bool, deque[tuple[Side, bool]]] = field(
+    latest: defaultdict[Side, Cause] = field(default_factory=lambda: defaultdict(lambda: Cause(lost=0)))
+    lost_beyond: float = 0.0
+    losses: Losses = field(init=False)
+    waiting: dict[bool, deque[tuple[Side, Cause | None]]] = field(
         default_factory=lambda: {first: deque(maxlen=WAITING) for first in (True, False)}
     )
 
     def __post_init__(self) -> None:
         plan = self.plan
         bets = pair_bets(plan.margin) if plan.control else share_bets(plan.tolerated + plan.margin)
-        self.detector = Detector(bets)
+        self.detector, self.losses = Detector(bets), Losses(plan.margin)
 
     def add(self, side: Side, *, first: bool, bad: bool, unix_ms: int, asked_unix_ms: int = 0) -> bool:
         """Count an answer, and return whether the evidence against the canary has grown. With a control an answer is
@@ -70,33 +71,47 @@ class Tally:
         that was asked for after the cause began is not its victim."""
         self.answers[side] += 1
         self.bad[side] += bad
+        self.lost_beyond = max(0.0, self.lost_beyond - self.plan.margin * (side == "canary"))
         has_known_cause = self._has_known_cause(
             side, first=first, bad=bad, unix_ms=unix_ms, asked_unix_ms=asked_unix_ms
         )
-        if bad:
-            self.sizes[side] = self.sizes[side] + 1 if has_known_cause else 1
-            self.lose(side, self.sizes[side])
         if has_known_cause:
+            if bad:
+                self.lose(side, self.latest[side])
             return False
+        cause = self._new_cause(side) if bad else None
         if not self.plan.control:
             self.detector.add(canary_bad=bad)
             return bad
         waiting = self.waiting[first]
         if not waiting or side == waiting[0][0]:
-            waiting.append((side, bad))
+            waiting.append((side, cause))
             return False
         _, other = waiting.popleft()
-        canary, control = (bad, other) if side == "canary" else (other, bad)
-        self.worse += canary > control
-        self.same += canary == control
-        self.better += canary < control
-        self.detector.add(canary_bad=canary, control_bad=control)
-        return canary and not control
+        canary, control = (cause, other) if side == "canary" else (other, cause)
+        is_worse, is_better = control is None and canary is not None, canary is None and control is not None
+        self.worse += is_worse
+        self.better += is_better
+        self.same += not (is_worse or is_better)
+        self.detector.add(canary_bad=canary is not None, control_bad=control is not None)
+        if self.metric == _OF_LOSSES:
+            self.losses.add(canary, control)
+        return is_worse
 
-    def lose(self, side: Side, size: int) -> None:
-        """Count a lost conversation for the hard stop: the `size`-th that one cause has lost."""
-        self.lost[side] += 1
-        self.variance += size**2 - (size - 1) ** 2
+    def _new_cause(self, side: Side) -> Cause:
+        self.latest[side] = Cause()
+        self._count_lost(side)
+        return self.latest[side]
+
+    def lose(self, side: Side, cause: Cause) -> None:
+        """Count a conversation for the hard stop that a cause has lost besides its first."""
+        cause.lost += 1
+        self._count_lost(side)
+        if cause.pair and self.metric == _OF_LOSSES:
+            self.losses.grow(cause, 1 if side == "canary" else -1)
+
+    def _count_lost(self, side: Side) -> None:
+        self.lost_beyond = max(0.0, self.lost_beyond + (1 if side == "canary" else -1))
 
     def _has_known_cause(self, side: Side, *, first: bool, bad: bool, unix_ms: int, asked_unix_ms: int) -> bool:
         """Return whether an answer belongs to the cause of its side's last bad answer and is not judged. How slow an
@@ -114,25 +129,16 @@ class Tally:
         return is_same
 
     @property
-    def lost_beyond(self) -> float:
-        """Return how many more conversations the canary has lost than the control has and the margin allows."""
-        return self.lost["canary"] - self.lost["control"] - self.plan.margin * self.answers["canary"]
-
-    @property
     def is_spent(self) -> bool:
-        """Return whether these are too many for any class, and not by chance: each cause of two equal versions is on
-        either side as a coin falls. A control that answers less than half as much says nothing."""
-        least = max(_MOST_LOST, _CERTAIN * math.sqrt(self.variance))
-        is_compared = self.plan.control and 2 * self.answers["control"] >= self.answers["canary"]
-        return is_compared and self.lost_beyond >= least
+        """Return whether the canary has lost too many conversations for any class, and not by chance."""
+        return self.lost_beyond >= _MOST_LOST and self.losses.log_e >= _CERTAIN
 
     def begin(self, of: str) -> None:
         """Begin with another class. The detector keeps its wealth, so that a stake counts once."""
         self.of = of
         self.answers.clear()
         self.bad.clear()
-        self.lost.clear()
-        self.variance = 0
+        self.lost_beyond = 0.0
         self.worse = self.same = self.better = 0
         for waiting in self.waiting.values():
             waiting.clear()

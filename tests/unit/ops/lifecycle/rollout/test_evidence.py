@@ -228,38 +228,64 @@ def test_a_class_loses_about_25_customers_beyond_its_controls(
 
 
 @pytest.mark.parametrize(
-    ("lost", "answers", "is_spent"),
+    ("causes", "size", "good", "control_causes", "is_spent"),
     [
-        ((26, 0), (100, 100), False),
-        ((27, 0), (100, 100), True),
-        ((51, 0), (1_000, 1_000), True),
-        ((50, 0), (1_000, 1_000), False),
-        ((172, 100), (100, 100), False),
-        ((173, 100), (100, 100), True),
-        ((100, 0), (100, 49), False),
-        ((100, 0), (100, 50), True),
+        (24, 1, 0, 0, False),
+        (26, 1, 0, 0, True),
+        (26, 1, 0, 24, False),
+        (12, 8, 0, 0, False),
+        (20, 8, 0, 0, True),
+        (20, 8, 0, 10, False),
+        (20, 8, 2_000, 0, False),
+        (40, 8, 2_000, 0, True),
     ],
-    ids=[
-        "24",
-        "25",
-        "beyond margin and chance",
-        "chance and margin",
-        "chance",
-        "beyond chance",
-        "few of control",
-        "half",
-    ],
+    ids=["24", "25", "as the control", "12 crashes", "20 crashes", "chance", "within the margin", "beyond the margin"],
 )
 def test_the_hard_stop_takes_25_customers_beyond_the_controls_the_margin_and_chance(
-    lost: tuple[int, int], answers: tuple[int, int], is_spent: bool
+    causes: int, size: int, good: int, control_causes: int, is_spent: bool
 ) -> None:
+    """Between these causes, each of as many customers, answers are good on both sides."""
     for plan in (PLAN, replace(PLAN, control=False)):
         tally = Tally(plan, "long", "missed", 1.0)
-        for at, side in enumerate(get_args(Side)):
-            tally.answers[side] = answers[at]
-            for _ in range(lost[at]):
-                tally.lose(side, 1)
+        for at in range(causes):
+            for number in range(good // causes):
+                for side in get_args(Side):
+                    tally.add(side, first=True, bad=False, unix_ms=100_000 * at + 10 * number)
+            for side in get_args(Side):
+                bad = side == "canary" or at < control_causes
+                for each in range(size if bad else 1):
+                    tally.add(side, first=True, bad=bad, unix_ms=100_000 * at + 50_000 + 10 * each)
         assert tally.is_spent == (is_spent and plan.control)
+
+
+@pytest.mark.parametrize("share", [0.2, 0.4])
+def test_a_control_that_answers_less_than_its_canary_makes_no_equal_version_worse(share: float) -> None:
+    """One of the control's two workers is gone, while a share of both sides' answers fails."""
+    alarms = 0
+    for seed in range(10):
+        draw, evidence = random.Random(seed), Evidence(PLAN)
+        for number in range(5_000):
+            side: Side = "canary" if draw.random() < 1 / 1.6 else "control"
+            evidence.add(seen(number, side, missed=draw.random() < share, unix_ms=300 * number))
+            if evidence.alarm:
+                break
+        alarms += evidence.alarm
+    assert alarms <= 1
+
+
+def test_of_a_worker_that_hangs_the_first_lost_answer_of_each_class_is_judged() -> None:
+    """Of what runs at each hang one question is in Chinese, and never the first whose deadline passes."""
+    evidence = Evidence(PLAN)
+    for event in range(60):
+        for lost in range(4):
+            for side in get_args(Side):
+                times = {"unix_ms": 20_000 * event + 500 * lost + 5_000, "asked_unix_ms": 20_000 * event + 1}
+                common = {"worker_id": f"{side}-{event}", "language": "zh" if lost == 2 else "en", **times}
+                evidence.add(
+                    seen(1_000 * event + 2 * lost + (side == "control"), side, **common, missed=side == "canary")
+                )
+    tests = {(test.of, test.metric): test for test in evidence.tests()}
+    assert tests["lang:zh", "missed"].worse == 60
 
 
 @pytest.mark.parametrize(("gap_ms", "customers"), [(1_000, 26), (10, None)], ids=["one by one", "of one cause"])
