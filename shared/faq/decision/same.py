@@ -21,11 +21,13 @@ something anything item product thing article and also plus then
 """
 _LIGHT: Final = frozenset(_LIGHT_TEXT.split())
 # "How long" asks for something else than "how": the second word counts.
+# "What's your return policy?" asks what the bare wording "return policy" does.
+_WHAT_IS: Final = re.compile(r"\bwhat(?:'s| is| are) (?=your\b|the\b)")
 _WORD: Final = re.compile(r"[a-z0-9]+(?:'[a-z]+)?|[\u3400-\u9fff]+")
 _OR: Final = re.compile(r"\b([\w-]+) or ([\w-]+)\b")
 _HAN_OR: Final = re.compile(r"([\u3400-\u9fff]{2,4})(?:、|或者|或|还是)")
 _HAN_LIGHT: Final = re.compile(
-    r"请问|另外|此外|顺便|对了|你们|您们|您|你|我们|我的|我|可不可以|能不能|可以|能|吗|呢|吧|啊|呀|了|的|一下|是否|想要|想|亲|到"
+    r"是什么|请问|另外|此外|顺便|对了|你们|您们|您|你|我们|我的|我|可不可以|能不能|可以|能|吗|呢|吧|啊|呀|了|的|一下|是否|想要|想|亲|到"
 )
 _DENIES: Final = "not "
 _LEAST_WORDS: Final = 2
@@ -35,7 +37,7 @@ _LEAST_HAN: Final = 3
 def core_of(text: str) -> Core:
     """Return the words of a text that say what it asks, in plain characters, and `_DENIES` if it denies. Empty if too
     few are left to know the question by."""
-    words = _WORD.findall(_HAN_LIGHT.sub("", fold(text)))
+    words = _WORD.findall(_HAN_LIGHT.sub("", _WHAT_IS.sub("", fold(text))))
     core = {word.removesuffix("'s").removesuffix("s") for word in words if word not in _LIGHT}
     if len(core) < _LEAST_WORDS and sum(len(word) for word in core if not word.isascii()) < _LEAST_HAN:
         return frozenset()
