@@ -1,13 +1,13 @@
-"""Check that alerts and queries of a rendered chart are about its own release, for `make k8s-check`: run with FILE.
+"""Check that alerts and queries of rendered charts are about their own release, for `make k8s-check`: run with FILES.
 
-The tests of ops/alerts run on the rendered rules twice: with the release's own series, where each alert fires as they
-say, and with those of another release in the namespace, for which no alert may.
+The tests of ops/alerts run twice on each different set of rendered rules: with the release's own series, where each
+alert fires as they say, and with those of another release in the namespace, for which no alert may.
 """
 
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -51,13 +51,15 @@ def tests_of(scope: str) -> Object:
     return read
 
 
-def faults(objects: list[Object], folder: Path) -> Iterator[str]:
+def faults(objects: Iterable[Object], folder: Path) -> Iterator[str]:
+    tried: list[Object] = []
     for each in objects:
         if each["kind"] == "ScaledObject":
             query = each["spec"]["triggers"][0]["metadata"]["query"]
             if _OWN not in re.sub(r'pool="[^"]*",', "", query):
                 yield f"KEDA asks {query}"
-        if each["kind"] == "PrometheusRule":
+        if each["kind"] == "PrometheusRule" and each["spec"] not in tried:
+            tried.append(each["spec"])
             (folder / "rules.yml").write_text(yaml.safe_dump(each["spec"]))
             for scope in (_OWN, _OTHER):
                 (folder / "tests.yml").write_text(yaml.safe_dump(tests_of(scope)))
@@ -68,8 +70,8 @@ def faults(objects: list[Object], folder: Path) -> Iterator[str]:
                     yield f"series of {scope}: {ran.stdout}{ran.stderr}"
 
 
-def main(file: str) -> int:
-    objects = [each for each in yaml.safe_load_all(Path(file).read_text()) if each]
+def main(*files: str) -> int:
+    objects = (each for file in files for each in yaml.safe_load_all(Path(file).read_text()) if each)
     with TemporaryDirectory() as folder:
         found = list(faults(objects, Path(folder)))
     for fault in found:
