@@ -11,21 +11,24 @@ from typing import TYPE_CHECKING
 from shared.errors import SettingsError
 from shared.process.hardware import usable_cores
 from shared.process.lifetime import BAD_INPUT_STATUS, Stopped, fail, run_until_signal, until_stopped
-from shared.settings import Settings, WorkerSettings, load_settings
+from shared.process.tasks import abandon
+from shared.settings import FaqSettings, Settings, WorkerSettings, load_settings
 from shared.sockets.listening import ListenAddress
 from shared.telemetry.logs import configure_logs, get_logger
 from shared.telemetry.status import Drain, Readiness, serve_status
 from shared.wire.lanes import SHADOW
 from workers.engine.load_model import LoadedModel
-from workers.engine.upstream.model import upstream_model
+from workers.engine.upstream.model import UpstreamModel, upstream_model
 from workers.schedule.costs import CostModel
 from workers.schedule.streams import PRIOR_DECODE, PRIOR_PREFILL
 from workers.serving.calibration import BUDGET_S, costs_key, load_or_calibrate, table_path
 from workers.serving.engine_thread import EngineThread, left_behind
 from workers.serving.watchdog import LEAVE_S, LOAD_S, limited
 from workers.versions.beginning import choices, load_first, remember_last_served
+from workers.versions.candidate import Candidate
 
 if TYPE_CHECKING:
+    from shared.faq.live import LiveFaq
     from workers.process import WorkerProcess
 
 
@@ -50,24 +53,42 @@ async def serve(settings: Settings, stop: asyncio.Event, hangup: asyncio.Event |
 
 
 async def _build(settings: Settings, hangup: asyncio.Event, draining: Drain) -> "WorkerProcess":
-    """Load the model, and build the process around it."""
-    worker = settings.worker
-    if worker.engine == "upstream":
-        from workers.process import WorkerProcess
-
+    """Load the model and the FAQ, and build the process around them."""
+    reading = asyncio.create_task(asyncio.to_thread(_read_faq, settings.faq))
+    candidate: Candidate | None = None
+    model: LoadedModel | UpstreamModel
+    try:
+        if settings.worker.engine == "upstream":
+            model = upstream_model(settings)
+        else:
+            candidate, model = await _load(settings)
+        faq = await reading  # before the engine is measured, which wants the cores for itself
+    finally:
+        abandon(reading)
+    if isinstance(model, UpstreamModel):
         costs = CostModel(decode=PRIOR_DECODE, prefill=PRIOR_PREFILL)
-        return WorkerProcess(settings, None, upstream_model(settings), costs, hangup=hangup, draining=draining)
+    else:
+        costs = await _known_costs(settings.worker, model)
+    from workers.process import WorkerProcess
+
+    return WorkerProcess(settings, candidate, model, costs, faq, hangup=hangup, draining=draining)
+
+
+async def _load(settings: Settings) -> tuple[Candidate, LoadedModel]:
     revisions = await choices(settings, "replyline-worker")
     with limited(LOAD_S):
-        loading = EngineThread(lambda: load_first(settings, revisions))
-        from workers.process import WorkerProcess  # half a second, while the engine is loaded
-
-        candidate, model = await loading.ended()
-    remember_last_served(worker, candidate.revision if candidate.registered else None)
+        candidate, model = await EngineThread(lambda: load_first(settings, revisions)).ended()
+    remember_last_served(settings.worker, candidate.revision if candidate.registered else None)
     info = model.info
     get_logger().info("engine_loaded", engine=info.computed_by, model=info.model, precision=info.precision)
-    costs = await _known_costs(worker, model)
-    return WorkerProcess(settings, candidate, model, costs, hangup=hangup, draining=draining)
+    return candidate, model
+
+
+def _read_faq(settings: FaqSettings) -> "LiveFaq":
+    """Read the FAQ, a second of CPU time, on a thread while the engine is loaded. Raises `SettingsError`."""
+    from workers.process import read_faq  # imports all that `WorkerProcess` needs
+
+    return read_faq(settings)
 
 
 async def _known_costs(worker: WorkerSettings, model: LoadedModel) -> CostModel:

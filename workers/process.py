@@ -17,7 +17,7 @@ from shared.process.lifetime import settle_heap
 from shared.process.tasks import Tasks
 from shared.process.vitals import Vitals
 from shared.records.log_readers import read_erasures
-from shared.settings import CPU_ENGINES, Settings
+from shared.settings import CPU_ENGINES, FaqSettings, Settings
 from shared.telemetry import metrics
 from shared.telemetry.faults import contained
 from shared.telemetry.logs import get_logger
@@ -51,6 +51,11 @@ if TYPE_CHECKING:
     from workers.serving.edge_connections import EdgeConnections
 
 
+def read_faq(settings: FaqSettings) -> LiveFaq:
+    """Read the FAQ. Raises `SettingsError`."""
+    return LiveFaq(settings, embed=open_embedder(settings))
+
+
 class WorkerProcess:
     """startup → serve → drain → close."""
 
@@ -60,6 +65,7 @@ class WorkerProcess:
         candidate: Candidate | None,
         model: LoadedModel | UpstreamModel,
         costs: CostModel,
+        faq: LiveFaq,
         *,
         hangup: asyncio.Event,
         draining: Drain,
@@ -73,7 +79,7 @@ class WorkerProcess:
         of_edge = settings.redis_of_kv if settings.edge.centre else None  # there this process erases, too
         self._history = History(settings.redis, kv=of_edge, journal_of=settings.journal_of)
         self._edge = self._make_edge() if settings.edge.centre else None
-        self._faq = LiveFaq(settings.faq, embed=open_embedder(settings.faq))
+        self._faq = faq
         self._cancelled = RecentCancels()
         self._shadow = self._make_shadow() if settings.worker.lane == SHADOW else None
         replies = settings.kafka.topics.replies

@@ -16,6 +16,8 @@ from shared.process.tasks import abandon
 from shared.telemetry.logs import get_logger, log_unhandled
 
 BAD_INPUT_STATUS = 2
+# Reference counting frees a request's objects; the collector only needs to find rare cycles.
+_GC_THRESHOLDS = (50_000, 20, 50)
 T = TypeVar("T")
 
 log = get_logger()
@@ -46,6 +48,7 @@ def run_until_signal(serve: Callable[[asyncio.Event], Awaitable[None]]) -> int:
             loop.add_signal_handler(number, ask_to_stop)
         await serve(stop)
 
+    gc.set_threshold(*_GC_THRESHOLDS)  # by default the collector takes a tenth of a worker's start
     try:
         uvloop.run(main())
     except (SettingsError, ModelError) as error:
@@ -80,10 +83,6 @@ async def until_stopped(stop: asyncio.Event, work: Awaitable[T]) -> T:
     finally:
         abandon(working)
         stopping.cancel()
-
-
-# Reference counting frees a request's objects; the collector only needs to find rare cycles.
-_GC_THRESHOLDS = (50_000, 20, 50)
 
 
 def settle_heap() -> None:

@@ -1,19 +1,24 @@
 """The end of a process: signals, and work that is abandoned when the process is asked to end."""
 
 import asyncio
+import gc
 import subprocess
 import sys
+import threading
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 import workers.__main__ as worker_main
-from shared.process.lifetime import Stopped, until_stopped
+from shared.errors import ModelError, SettingsError
+from shared.process.lifetime import Stopped, run_until_signal, until_stopped
 from shared.settings import Settings
+from shared.telemetry.status import Drain
 
 _SIGNALLED = """
 import os, signal, sys
+from shared.errors import ModelError, SettingsError
 from shared.process.lifetime import run_until_signal
 
 class Again:
@@ -65,6 +70,7 @@ async def test_a_worker_asked_to_end_does_not_wait_for_the_registry(monkeypatch:
         return AsyncExitStack()
 
     monkeypatch.setattr(worker_main, "choices", choices)
+    monkeypatch.setattr(worker_main, "_read_faq", lambda _: None)
     monkeypatch.setattr(worker_main, "serve_status", serve_status)
     serving = asyncio.create_task(worker_main.serve(Settings(), stop))
     await asked.wait()
@@ -73,3 +79,47 @@ async def test_a_worker_asked_to_end_does_not_wait_for_the_registry(monkeypatch:
         await asyncio.sleep(0)
     assert serving.done()
     assert isinstance(serving.exception(), Stopped)
+
+
+def test_the_collector_is_rare_from_the_start() -> None:
+    """Loading makes many objects and no cycles: with Python's thresholds a tenth of a worker's start is spent there."""
+    seen = []
+
+    async def serve(_: asyncio.Event) -> None:
+        seen.append(gc.get_threshold()[0])
+
+    before = gc.get_threshold()
+    try:
+        assert run_until_signal(serve) == 0
+    finally:
+        gc.set_threshold(*before)
+    assert seen[0] >= 50_000
+
+
+@pytest.mark.parametrize("engine", ["native", "upstream"])
+async def test_a_worker_reads_its_faq_while_the_engine_is_loaded(
+    engine: Literal["native", "upstream"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two faults the engine's is raised, and the other is not logged."""
+    read = threading.Event()
+
+    def read_faq(_: object) -> None:
+        read.set()
+        raise SettingsError("bad FAQ")
+
+    async def load(_: object) -> None:
+        await asyncio.to_thread(read.wait, 10)
+        raise ModelError("no model")
+
+    monkeypatch.setattr(worker_main, "_read_faq", read_faq)
+    monkeypatch.setattr(worker_main, "_load", load)
+    monkeypatch.setattr(worker_main, "upstream_model", lambda _: None)
+    unhandled: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
+    url = "http://127.0.0.1:9597/v1" if engine == "upstream" else ""
+    settings = Settings(worker={"engine": engine}, upstream={"url": url})  # type: ignore[arg-type]
+    with pytest.raises(SettingsError if engine == "upstream" else ModelError):
+        await worker_main._build(settings, asyncio.Event(), Drain())
+    gc.collect()
+    await asyncio.sleep(0)
+    assert not unhandled
