@@ -139,11 +139,10 @@ def _step_back(
     """Return the step down of a rollout that has been degraded for a minute, or its end after ten on the first step."""
     overload = "; ".join([*health.degraded, *bad_control])
     since_ms = abs(now_unix_ms - at.since_unix_ms)  # another controller's clock, that made the move, may be ahead
-    is_long = bad_control or (overload and health.degraded_ms >= _DEGRADED_MS)
-    if is_long and at.step and since_ms >= _DEGRADED_MS:
+    longest_ms = max(health.degraded_ms if health.degraded else 0.0, evidence.control_bad_ms if bad_control else 0.0)
+    if at.step and min(longest_ms, since_ms) >= _DEGRADED_MS:
         share = plan.steps[at.step - 1]
         return Decision(kind="step down", reason=f"degraded for a minute: {overload}: back to {share:.0%}", share=share)
-    longest_ms = max(health.degraded_ms if health.degraded else 0.0, evidence.control_bad_ms if bad_control else 0.0)
     if not at.step and min(longest_ms, since_ms) >= _FIRST_DEGRADED_MS:
         return Decision(kind="end", reason=f"degraded for ten minutes on the first step: {overload}")
     return None

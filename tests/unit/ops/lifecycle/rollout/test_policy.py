@@ -184,6 +184,21 @@ def test_a_rollout_that_stays_degraded_on_its_first_step_ends(is_control_bad: bo
     assert "degraded for ten minutes on the first step" in decision.reason
 
 
+@pytest.mark.parametrize(("bad_s", "kind"), [(10, "freeze"), (50, "freeze"), (90, "step down")])
+def test_only_a_control_that_is_bad_for_a_minute_costs_a_step(bad_s: int, kind: str) -> None:
+    """One crash of a control's worker may end a quarter of its last answers."""
+    rollout = Rollout()
+    for bucket in PLAN.classes:
+        rollout.answer(bucket, 4)
+    assert rollout.step().kind == "promote"
+    rollout.now_ms += 100_000
+    for number in range(20 + bad_s):
+        is_bad, at = number >= 20, rollout.now_ms + 1_000 * (number - 20 - bad_s)
+        for side in ("canary", "control"):
+            rollout.evidence.add(seen(10_000 + 2 * number + (side == "control"), side, missed=is_bad, unix_ms=at))
+    assert rollout.step(0).kind == kind
+
+
 def test_a_promotion_needs_the_slots_and_says_the_numbers() -> None:
     rollout = Rollout(replace(PLAN, classes=("short",)))
     rollout.answer("short", 4)
