@@ -1,14 +1,15 @@
 """`replyline bench speculation`: the engine's speed on the shop's answers, by setting of `worker.speculation`.
 
 The packaged questions that the model answers, each with its FAQ entries, greedy, to the model's own end, in a closed
-loop of 1, 4 and 8 rows. Steps with a prompt are left out: they verify nothing. Each round begins with nothing learned.
+loop of 1, 4, 8 and 16 rows. Steps with a prompt are left out: they verify nothing. Each round begins with nothing
+learned.
 """
 
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, get_args
+from typing import Any, Final, get_args
 
 from rich.console import Console
 
@@ -32,10 +33,10 @@ from workers.schedule.speculation.speculation import SOURCES
 from workers.serving.calibration import costs_key, load_or_calibrate, table_path
 from workers.serving.engine_step import keep_nothing, learn_costs, run_step
 
-ROWS: Final = (1, 4, 8)
+ROWS: Final = (1, 4, 8, 16)
 TARGETS: Final = tuple(
     Target(cell="own", base="off", figure=f"decode_tok_s {rows} rows", value=value, at_least=True)
-    for rows, value in zip(ROWS, (1.6, 1.2, 1.0), strict=True)
+    for rows, value in zip(ROWS, (1.6, 1.2, 1.0, 1.0), strict=True)
 )
 _MAX_OUTPUT_TOKENS: Final = 160
 _FAR_MS: Final = 3_600_000
@@ -43,6 +44,7 @@ _FAR_MS: Final = 3_600_000
 
 async def bench_speculation(settings: Settings, bench: Bench, answers: int, console: Console) -> None:
     """Raises `SettingsError` if the engine verifies nothing, `ModelError`."""
+    settings = with_worker(settings, slots=max(ROWS))
     model = load_model(settings)
     if not model.info.verifies:
         raise SettingsError(f"{PREFIX}WORKER__ENGINE={model.info.name}: verifies no tokens; set it to native")
@@ -53,6 +55,11 @@ async def bench_speculation(settings: Settings, bench: Bench, answers: int, cons
         for kind in get_args(SpeculationKind)
     ]
     await bench.run(cells, console, answers=len(prompts), rows=ROWS)
+
+
+def with_worker(settings: Settings, **changed: Any) -> Settings:
+    """Return the settings with others of the worker."""
+    return settings.model_copy(update={"worker": settings.worker.model_copy(update=changed)})
 
 
 def shop_prompts(settings: Settings, model: LoadedModel, most: int) -> list[Prompt]:
@@ -90,10 +97,9 @@ class _Asked:
         figures: dict[str, float | None] = {}
         differing = 0
         proposed, accepted = dict.fromkeys(SOURCES, 0), dict.fromkeys(SOURCES, 0)
-        worker = self.settings.worker.model_copy(update={"speculation": kind})
-        settings = self.settings.model_copy(update={"worker": worker})
+        settings = with_worker(self.settings, speculation=kind)
         for rows in ROWS:
-            run = _Run(settings, self.model, rows)
+            run = ClosedLoop(settings, self.model, rows)
             run.answer(self.prompts)
             figures[f"decode_tok_s {rows} rows"] = run.tokens / run.seconds
             figures[f"tokens a row and step, {rows} rows"] = run.tokens / run.row_steps
@@ -107,7 +113,7 @@ class _Asked:
         return figures | {FAILED: float(differing)}
 
 
-class _Run:
+class ClosedLoop:
     """A closed loop of `rows` answers over a new scheduler."""
 
     def __init__(self, settings: Settings, model: LoadedModel, rows: int) -> None:

@@ -5,14 +5,14 @@ Every engine reads the same prompts; then fp32's likeliest token is given to all
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from ops.lab.optimize.lessons import Encoder
-from ops.lab.texts.calibration_set import DEMO, read_texts
+from ops.lab.texts.calibration_set import DEMO, KINDS, Kind, read_texts
 from ops.lifecycle.learn.examples import Example
 from ops.measure.runner import markdown
 from ops.model.prepare import prepare_model
@@ -32,12 +32,12 @@ LONGEST: Final = 1_024
 GREEDY: Final = Sampling()
 
 
-def fixed_prompts(folder: ModelFolder, count: int) -> list[list[int]]:
-    """Customers' texts of the demo, spread evenly over common ones, rare ones and those with article numbers, as a
-    worker frames them; a wording of an FAQ entry has that entry before it."""
+def fixed_prompts(folder: ModelFolder, count: int, kinds: Collection[Kind] = KINDS) -> list[list[int]]:
+    """Customers' texts of the demo, spread evenly over the file's common ones, rare ones and those with article
+    numbers, as a worker frames them; a wording of an FAQ entry has that entry before it."""
     encoder = Encoder(ChatTemplate.for_tokenizer(Tokenizer.load(folder.path), folder.manifest.chat_template))
     entries = {entry.id: (entry.as_grounding(),) for entry in read_entries(PACKAGED_PATH)}
-    texts = [text for text in read_texts(DEMO.read_bytes(), DEMO.name) if text.role == "user"]
+    texts = [text for text in read_texts(DEMO.read_bytes(), DEMO.name) if text.role == "user" and text.kind in kinds]
     examples = [
         Example(question=text.text, grounding=entries.get(text.group or "", ()))
         for text in (texts[at] for at in np.linspace(0, len(texts) - 1, count).astype(int))
@@ -94,6 +94,16 @@ def compare(original: OnnxEngine, others: Sequence[Forced], batch: Sequence[Sequ
             other.compare(wanted, here)
 
 
+def compared(
+    original: OnnxEngine, engines: Mapping[str, OnnxEngine | NativeEngine], prompts: Sequence[Sequence[int]]
+) -> dict[str, Forced]:
+    """Return each engine's agreement with the original over its answers to the prompts."""
+    others = {name: Forced(engine) for name, engine in engines.items()}
+    for start in range(0, len(prompts), ROWS):
+        compare(original, list(others.values()), prompts[start : start + ROWS])
+    return others
+
+
 def main(count: int) -> None:
     folders = {precision: prepare_model(Path(".models"), precision) for precision in ("fp32", "int8", "q4")}
     threads = os.cpu_count() or 1
@@ -108,14 +118,10 @@ def main(count: int) -> None:
         return NativeEngine(folders[precision], library, num_slots=ROWS, max_length=LONGEST, threads=threads)
 
     fastest = native_library().kernels[:KERNELS]
-    others = {"onnx int8": Forced(onnx("int8"))} | {
-        f"native {precision}, {kernel}": Forced(native(precision, kernel))
-        for precision in ("int8", "q4")
-        for kernel in fastest
+    engines = {"onnx int8": onnx("int8")} | {
+        f"native {precision}, {kernel}": native(precision, kernel) for precision in ("int8", "q4") for kernel in fastest
     }
-    original, prompts = onnx("fp32"), fixed_prompts(folders["fp32"], count)
-    for start in range(0, count, ROWS):
-        compare(original, list(others.values()), prompts[start : start + ROWS])
+    others = compared(onnx("fp32"), engines, fixed_prompts(folders["fp32"], count))
     rows = []
     for name, other in others.items():
         share = float(np.mean(other.same))

@@ -85,7 +85,8 @@ def compare(layers: int, rounds: int) -> str:
             source = Path(name) / ("experts" if experts else "dense")
             write(source, config_of(layers, experts=experts))
             folders.append(prepare_model(Path(name) / "models", "int8", source=source))
-        lines = [_agreement(Path(name) / "experts", folders[0])]
+        share, places = agreement(Path(name) / "experts", folders[0])
+        lines = [f"8 bits predict float32's token at {share:.3f} of {places} places"]
         engines = [
             NativeEngine(folder, native_library(), num_slots=16, max_length=256, threads=2, max_prefill_rows=16)
             for folder in folders
@@ -135,11 +136,12 @@ def _prefill_s(engine: NativeEngine) -> float:
     return time.perf_counter() - start
 
 
-def _agreement(source: Path, folder: ModelFolder) -> str:
+def agreement(source: Path, folder: ModelFolder) -> tuple[float, int]:
+    """Return the share of places at which 8 bits predict float32's token, and the number of places."""
     text = _ids(3, 128)
     top = predict(open_source(source).checkpoint, [text], PlainProducts()).top
     found = native_forced(folder, text[:32], text[32:63]).argmax(axis=1)
-    return f"8 bits predict float32's token at {np.mean(found == top[31:62]):.3f} of {len(found)} places"
+    return float(np.mean(found == top[31:62])), len(found)
 
 
 def main(arguments: Sequence[str]) -> int:
