@@ -10,6 +10,7 @@ RELIABILITY_ARGS ?=
 DOORS_ARGS ?=
 LIFECYCLE_ARGS ?=
 ELASTIC_ARGS ?=
+SMALLER_ARGS ?=
 MUTANTS ?=
 SEEDS ?= 60
 SEED ?= 1
@@ -29,7 +30,7 @@ ifeq ($(shell [ '$(PORT)' -ge 0 ] 2>/dev/null && [ '$(PORT)' -le 65535 ] && echo
 $(error $(if $(filter file,$(origin PORT)),REPLYLINE_GATEWAY__PORT,PORT)=$(PORT) is no port; write 1 to 65535, such as PORT=8080)
 endif
 endif
-.PHONY: help setup packages demo doctor quick test test-long test-torch check pictures docs fmt bench bench-engines planted-bugs mutants world world-night k8s-check k8s-prove chaos reliability doors lifecycle elastic up lock clean
+.PHONY: help setup packages demo doctor quick test test-long test-torch check pictures docs fmt bench bench-engines planted-bugs mutants world world-night k8s-check k8s-prove chaos reliability doors lifecycle elastic smaller up lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -156,6 +157,12 @@ elastic: ## grow and shrink a fleet under load (20 minutes; ELASTIC_ARGS=--whole
 	@$(BIN)/replyline model prepare
 	@exec $(BIN)/pytest tests/proofs/elastic --elastic elastic.json $(ELASTIC_ARGS)
 
+smaller: ## compare smaller and faster forms of the demo's model (20 minutes); writes smaller.json
+	@ops/setup/venv test
+	@ops/setup/native
+	@$(BIN)/replyline model prepare
+	@exec $(BIN)/replyline optimize matrix --json smaller.json $(SMALLER_ARGS)
+
 pictures: ## the README's pictures, of the demo as it is now
 	@ops/setup/venv test
 	@ops/setup/test-services
@@ -177,5 +184,5 @@ lock: ## write requirements/*.txt anew (UPGRADE=1: newest versions)
 	@ops/setup/lock-requirements
 
 clean: ## remove everything that was generated, the model too
-	rm -rf .venv .venv-torch .cache .models .run mutants .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis reliability.json doors.json lifecycle.json elastic.json engines.json world.json build dist *.egg-info
+	rm -rf .venv .venv-torch .cache .models .run mutants .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis reliability.json doors.json lifecycle.json elastic.json smaller.json engines.json world.json build dist *.egg-info
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -141,6 +141,7 @@ def env_of(settings: Settings, options: EvaluationOptions) -> dict[str, str]:
         "ANSWERS__HISTORY_TOKENS": str(answers.history_tokens),
         "PROMISE__MAX_DEADLINE_MS": str(_DEADLINE_MS),
         "REDIS__TIMEOUT_MS": "2000",
+        "WORKER__ENGINE": settings.worker.engine,
         "WORKER__LANE": CHAMPION,
         "WORKER__SYSTEM_PROMPT": settings.worker.system_prompt,
         "WORKER__SLOTS": str(options.clients),

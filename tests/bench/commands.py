@@ -8,8 +8,9 @@ from rich.console import Console
 
 from ops.command_line import JsonPath, run, settings_of
 from ops.lab.load.commands import bench_app
+from ops.lab.optimize.commands import optimize_app
 from ops.lab.own_system import settings_of_own_system
-from ops.paths import FILE_TO_WRITE, PATH_TO_READ
+from ops.paths import FILE_TO_WRITE, FOLDER_TO_READ, FOLDER_TO_WRITE, PATH_TO_READ
 from shared.errors import SettingsError
 from tests.bench.cell import Bench
 
@@ -260,3 +261,37 @@ def scale(
     bench = Bench(rounds=rounds, json_path=json_path, engine="fake, 50 ms a step", broker="kafka")
     settings = settings_of("bench")
     run(lambda: bench_scale(settings, bench, parsed, Console(stderr=True)))
+
+
+@optimize_app.command("matrix")
+def matrix(
+    models: Annotated[
+        Path, typer.Option("--dir", callback=FOLDER_TO_WRITE, help="where the forms are prepared")
+    ] = Path(".models"),
+    answers: Annotated[int, typer.Option(min=16, help="that each closed loop gives")] = 16,
+    prompts: Annotated[int, typer.Option(min=8, help="of each kind of text whose predictions are compared")] = 32,
+    questions: Annotated[int | None, typer.Option(min=1, help="English ones asked of each form (default: all)")] = None,
+    taught: Annotated[
+        Path | None, typer.Option(callback=FOLDER_TO_READ, help="the pruned model after `optimize distill`, prepared")
+    ] = None,
+    student: Annotated[
+        Path | None, typer.Option(callback=FOLDER_TO_READ, help="a student of half the size, prepared")
+    ] = None,
+    rounds: Rounds = 2,
+    json_path: JsonPath = None,
+) -> None:
+    """Compare smaller and faster forms of the demo's model, alone and combined: speed, memory, answers, agreement."""
+    from tests.bench.smaller.program import MatrixOptions, measure_matrix
+
+    options = MatrixOptions(
+        models=models,
+        answers=answers,
+        prompts=prompts,
+        questions=questions,
+        taught=taught,
+        student=student,
+        rows_path=json_path,
+    )
+    settings = settings_of_own_system()
+    bench = Bench(rounds=rounds, json_path=None, engine="native and onnx", broker="unknown")
+    run(lambda: measure_matrix(settings, bench, options, Console(stderr=True)))

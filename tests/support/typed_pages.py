@@ -81,6 +81,7 @@ TYPED: Final = {
     "docs/models.md: replyline model prepare": DEMO,
     "docs/models.md: replyline optimize distill": _GPU,
     "docs/models.md: replyline optimize prune": "takes minutes; tests/unit/ops/lab/optimize/test_prune.py",
+    "docs/models.md: make smaller": _MINUTES,
     "docs/models.md: .venv/bin/pip install": _GPU,
     "docs/models.md: replyline model prepare --precision q4": DEMO,
     "docs/models.md: .venv/bin/python -m tests.bench.engines.experts": "tests/conformance/test_experts.py",

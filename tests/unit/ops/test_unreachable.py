@@ -23,7 +23,7 @@ ALONE: Final = {
     "token", "settings", "schema", "eval", "plan", "topics acls", "model prepare", "engine build",
     "faq read", "faq review", "faq sign", "incidents list", "incidents show", "incidents note", "autoscale simulate",
     "versions keygen", "versions sign", "rollout simulate", "shadow replay", "profile", "simulate",
-    "forecast", "optimize quantize", "optimize distill", "optimize prune",
+    "forecast", "optimize quantize", "optimize distill", "optimize prune", "optimize matrix",
     "bench", "bench traffic", "bench knee", "bench compare", "bench ladder", "bench path", "bench stream",
     "bench gateway", "bench kv", "bench engines", "bench shape", "bench memory", "bench upstream", "bench start",
     "bench speculation",
