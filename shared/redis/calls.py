@@ -39,7 +39,7 @@ class RedisCalls:
         self._settings = settings
         self._redis = Availability("redis", logs_outages)
         self._told_full_s = float("-inf")
-        self._failing_since_s = float("inf")
+        self._failing_since_s, self._next_wait_s = float("inf"), float("-inf")
         self.seen = False
         """True once Redis has answered this process."""
 
@@ -50,15 +50,23 @@ class RedisCalls:
     async def patient(self, call: Callable[[], Awaitable[T]], patient_s: float) -> T:
         """Make a call again and again for `patient_s`, but only once while Redis is away.
 
+        While other calls fail, which wait less, Redis may be away or slow: one caller at a time waits to find out.
+
         Raises:
             StoreUnavailable: Redis did not answer in that time, or is away.
         """
         until_s = monotonic_s() + patient_s
-        while (left_s := min(until_s, self._failing_since_s + RETRY_AFTER_S) - monotonic_s()) > 0:
+        while (now_s := monotonic_s()) < until_s:
+            away_from_s = self._failing_since_s + RETRY_AFTER_S
+            if is_away := now_s >= away_from_s:
+                if now_s < self._next_wait_s:
+                    break
+                self._next_wait_s = until_s + RETRY_AFTER_S
+            limit_s = (until_s if is_away else min(until_s, away_from_s)) - now_s
             try:
-                return await self.bounded(call(), at_once=True, limit_s=left_s)
+                return await self.bounded(call(), at_once=True, limit_s=limit_s)
             except StoreUnavailable:
-                if monotonic_s() + _PATIENT_RETRY_S >= until_s:
+                if is_away or monotonic_s() + _PATIENT_RETRY_S >= until_s:
                     raise
                 await asyncio.sleep(_PATIENT_RETRY_S)
         return await self.bounded(call())
@@ -91,7 +99,7 @@ class RedisCalls:
             self._redis.mark_down(cause_of(error), retry_at_s=now_s + RETRY_AFTER_S)
             raise StoreUnavailable(f"Redis: {error!r}") from error
         self._redis.mark_up()
-        self._failing_since_s = float("inf")
+        self._failing_since_s, self._next_wait_s = float("inf"), float("-inf")
         self.seen = True
         return value
 
