@@ -1,6 +1,7 @@
 """Store one value for each session in Redis until it expires, is removed, or its conversation is erased."""
 
-from typing import cast
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, cast
 
 from shared.redis.calls import RedisCalls
 from shared.redis.client import RedisClient
@@ -40,10 +41,15 @@ return found
 """
 
 _ALWAYS_MS = 2**52
+_PATIENT_S: Final = 1.0
 
 
 class SessionValue:
-    """One value for each session. Each method raises `StoreUnavailable` if Redis does not answer in time."""
+    """One value for each session.
+
+    Each method waits for a slow Redis, since a value that is returned late is not an absent one. It raises
+    `StoreUnavailable` if Redis does not answer within a second, or is away.
+    """
 
     def __init__(self, settings: RedisSettings, what: SessionPart) -> None:
         """Create the client. `what` is the key's name within a session; `History.delete` erases that key too."""
@@ -57,18 +63,18 @@ class SessionValue:
 
     async def find(self, session: SessionKey) -> bytes | None:
         key = session.redis_key(self._what)
-        value = await self._calls.bounded(self._redis.call(lambda redis: redis.get(key)))
+        value = await self._call(lambda: self._redis.call(lambda redis: redis.get(key)))
         return cast("bytes | None", value)  # redis-py declares str
 
     async def generation(self, session: SessionKey) -> int:
         """Return the conversation's generation; 0 if it was not erased recently."""
         key = session.redis_key("erased")
-        return int(await self._calls.bounded(self._redis.call(lambda redis: redis.get(key))) or 0)
+        return int(await self._call(lambda: self._redis.call(lambda redis: redis.get(key))) or 0)
 
     async def put(self, session: SessionKey, value: bytes, *, generation: int, kept_s: float) -> bool:
         """Store the value; return False if its generation was erased."""
         keys = (session.redis_key(self._what), session.redis_key("erased"))
-        return bool(await self._calls.bounded(self._put(keys, (value, generation, int(kept_s * 1_000)))))
+        return bool(await self._call(lambda: self._put(keys, (value, generation, int(kept_s * 1_000)))))
 
     async def replace(
         self,
@@ -95,7 +101,7 @@ class SessionValue:
         """
         keys = (session.redis_key(self._what), session.redis_key("erased"), session.redis_key("withdrawn"))
         values = (value, generation, int(kept_s * 1_000), int(consented_unix_ms), before or b"")
-        return bool(await self._calls.bounded(self._replace(keys, values)))
+        return bool(await self._call(lambda: self._replace(keys, values)))
 
     async def withdraw(self, session: SessionKey, unix_ms: float, *, asked: bool) -> bytes | None:
         """Withdraw every consent given until `unix_ms`, so that values relying on one are no longer stored; return the
@@ -107,11 +113,14 @@ class SessionValue:
             asked: the customer withdrew it explicitly.
         """
         keys = (session.redis_key(self._what), session.redis_key("withdrawn"))
-        return cast("bytes | None", await self._calls.bounded(self._withdraw(keys, (int(unix_ms), int(asked)))))
+        return cast("bytes | None", await self._call(lambda: self._withdraw(keys, (int(unix_ms), int(asked)))))
 
     async def remove(self, session: SessionKey, value: bytes) -> bool:
         """Remove this value and return whether it was there. Another value is not removed."""
-        return bool(await self._calls.bounded(self._remove((session.redis_key(self._what),), (value,))))
+        return bool(await self._call(lambda: self._remove((session.redis_key(self._what),), (value,))))
+
+    async def _call(self, call: Callable[[], Awaitable[Any]]) -> Any:
+        return await self._calls.patient(call, _PATIENT_S)
 
     async def close(self) -> None:
         await self._redis.close()
