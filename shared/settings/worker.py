@@ -215,8 +215,8 @@ class WorkerSettings(SettingsGroup):
         ge=0,
         le=3_600,
         description=(
-            "seconds after which an engine step counts as hung: the worker leaves its group and exits with status 1 "
-            "(0: twice promise.deadline_ms, at least 5 s)"
+            "seconds after which an engine step counts as hung: the worker leaves its group and exits with status 1, "
+            "as it does when it is resumed after a longer pause (SIGSTOP) (0: twice promise.deadline_ms, at least 5 s)"
         ),
     )
     previous_s: float = Field(

@@ -3,7 +3,8 @@
 Before it serves, loading and measuring have their own limits. A step that does not end is noticed by the event loop,
 which leaves the group and ends the process. It checks twice, because after the process was suspended a normal step
 looks late once. If the event loop itself does not run, because native code holds the interpreter, a timer that needs
-neither ends the process.
+neither ends the process. It also ends a process that is resumed after a pause longer than the limit (SIGSTOP, a
+container's pause). Other workers have its partitions already, and to the timer a pause is the same as a hang.
 """
 
 import asyncio
