@@ -195,8 +195,11 @@ async def _start(settings: Settings, options: StartOptions, steps: tuple[float, 
         around = Surroundings(lanes).health(plan, registry.state, 0.0, now_unix_ms())
         if (no_room := lacks_room(plan, steps[0], around)) is not None:
             raise ModelError(no_room)
-        plan = _plan(registry, options, steps, await _end(settings))
-        now, name = round(wire_unix_ms()), f"{plan.version}-{plan.epoch}"
+        offset = await _end(settings)
+        await writer.log.catch_up()  # others may have started one while this waited
+        plan = _plan(registry, options, steps, offset)
+        # The salt is in the name: of two that are started at the same moment, each has its own plan and notes.
+        now, name = round(wire_unix_ms()), f"{plan.version}-{plan.epoch}-{plan.salt[:4]}"
         await writer.write(Noted(rollout=name, kind="started", reason=options.reason, unix_ms=now, plan=pack(plan)))
         found = _found(registry)
         first = next_record(found, registry, Evidence(plan), Health(), now) if found.id == name else None

@@ -193,12 +193,8 @@ def judge(rollout: Rollout, registry: Registry, evidence: Evidence, health: Heal
     if registry.blocked is not None:
         return Decision(kind="freeze", reason=registry.blocked)
     unknown = _failed_check(plan, registry)
-    if not rollout.moves:
-        begin = Decision(kind="begin", reason=f"canary {plan.version} gets {plan.steps[0]:.0%}")
-        return Decision(kind="ended", reason=f"not begun: {unknown[0]}") if unknown else begin
     if not rollout.begun:
-        first = rollout.moves[0]
-        return Decision(kind="ended", reason=f"not begun: {first.author} was first ({first.reason})")
+        return _beginning(rollout, unknown)
     if not rollout.rules(holds):
         return _over(rollout, evidence, health)
     if (wrong := _taken_over(rollout, holds)) is not None:
@@ -208,6 +204,18 @@ def judge(rollout: Rollout, registry: Registry, evidence: Evidence, health: Heal
     health = replace(health, unknown=[*health.unknown, *unknown])
     health = replace(health, paused=rollout.paused, resumed_unix_ms=rollout.resumed_unix_ms)
     return decide(plan, evidence, holds, standings(plan, rollout.own_moves), health, now_unix_ms)
+
+
+def _beginning(rollout: Rollout, unknown: Sequence[str]) -> Decision:
+    plan = rollout.plan
+    if rollout.moves:
+        first = rollout.moves[0]
+        return Decision(kind="ended", reason=f"not begun: {first.author} was first ({first.reason})")
+    if unknown:
+        return Decision(kind="ended", reason=f"not begun: {unknown[0]}")
+    if rollout.held is not None:
+        return Decision(kind="hold", reason=rollout.held)
+    return Decision(kind="begin", reason=f"canary {plan.version} gets {plan.steps[0]:.0%}")
 
 
 def record_of(

@@ -56,6 +56,14 @@ def test_a_start_that_was_cut_off_is_carried_out_unless_somebody_moved_meanwhile
     assert ended.reason == "not begun: ann was first (by hand)"
 
 
+def test_a_rollout_that_is_paused_before_its_first_step_begins_once_it_is_resumed() -> None:
+    registry = registry_of(STARTED, Noted(rollout="r", kind="paused", reason="paused by ann", unix_ms=2))
+    assert decided(registry) is None
+    assert registry.state.rule is None
+    assert registry.apply(Noted(rollout="r", kind="resumed", reason="resumed by ann", unix_ms=3))
+    assert isinstance(decided(registry), Move)
+
+
 def test_of_two_that_are_started_at_once_the_one_that_has_begun_is_led_on() -> None:
     registry = registry_of(STARTED)
     decided(registry)
