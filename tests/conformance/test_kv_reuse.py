@@ -36,6 +36,7 @@ from workers.schedule.prefixes import common_length
 from workers.schedule.scheduler import Scheduler, SchedulerLimits
 from workers.schedule.sequence import Phase
 from workers.schedule.sequence import Sequence as Row
+from workers.schedule.speculation import pricing, speculation
 from workers.serving.engine_step import run_step
 
 GREEDY = Sampling()
@@ -49,13 +50,14 @@ LEVELS = ("slot", "host", "redis")
 @dataclass
 class Server:
     """A worker's parts, without its processes: between two answers it keeps only the tested cache level. `recent`
-    answers are looked up to verify several tokens in a step."""
+    answers are looked up to verify several tokens in a step. `slots`: how many of the engine's are used."""
 
     engine: Engine
     redis: RedisSettings
     tenant: str
     level: str | None
     recent: Sequence[list[int]] = ()
+    slots: int = NUM_SLOTS
     accepted: int = 0
     asked: int = 0
     restored: int = 0
@@ -92,9 +94,9 @@ class Server:
     def _made_scheduler(self) -> Scheduler:
         if self._scheduler is None or self.level != "slot":
             limits = SchedulerLimits(
-                num_slots=NUM_SLOTS,
+                num_slots=self.slots,
                 prefill_chunk_tokens=64,
-                max_prefill_rows=NUM_SLOTS,
+                max_prefill_rows=self.slots,
                 stop_token_ids=frozenset(),
                 reuse_kv=self.level is not None,
                 mixes=self.engine.info.mixes,
@@ -127,7 +129,7 @@ class Server:
                 self._cache.close()
                 self._cache = None
         if self.level != "slot":
-            for slot in range(NUM_SLOTS):
+            for slot in range(self.slots):
                 noise = [slot * 7 + 3 + place % 90 for place in range(100)]
                 self.engine.prefill([PrefillChunk(slot=slot, past=0, token_ids=noise, sampling=None)])
 
@@ -171,7 +173,9 @@ async def conversed(server: Server, names: Sequence[str], *, turns: int, output:
     said: dict[str, list[list[int]]] = {name: [] for name in names}
     for turn in range(turns):
         for number, name in enumerate(names):
-            prompts[name] += [(turn * 53 + number * 17 + place * 29) % 200 + 20 for place in range(11 + 7 * number)]
+            prompts[name] += [
+                (turn * 53 + number * 17 + place * 29) % 200 + 20 for place in range(11 + 7 * (number % 3))
+            ]
         answers = await server.answers(prompts, shared=len(SHARED), output=output)
         for name, answer in answers.items():
             said[name].append(answer)
@@ -197,6 +201,36 @@ async def test_a_conversation_has_the_same_tokens_with_and_without_reused_kv(
     assert (server.accepted > 0) is engine.info.verifies
     assert server.restored > server.asked / 3
     assert (server.loaded > server.restored / 2) is (level == "redis")
+
+
+@pytest.fixture(scope="module")
+def sixteen_slots(tiny_source: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    folder = prepare_model(tmp_path_factory.mktemp("models"), "int8", source=tiny_source)
+    engine = NativeEngine(folder, native_library(), num_slots=16, max_length=256, threads=2, max_prefill_rows=16)
+    yield engine
+    engine.close()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("level", LEVELS)
+async def test_680_answers_are_the_same_with_each_number_of_rows_and_of_proposed_tokens(
+    sixteen_slots: Engine, redis_server: Any, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, level: str
+) -> None:
+    """1 to 16 conversations in parallel, five turns, and up to 1 to 16 tokens verified in a row, in another order.
+    Without verified tokens KV comes from the same level."""
+    redis, engine = RedisSettings(url=redis_server.url), sixteen_slots
+    for rows in range(1, 17):
+        for module in (pricing, speculation):
+            monkeypatch.setattr(module, "LONGEST_PROPOSAL", rows * 7 % 17)
+        plain = Server(engine, redis, unique("tenant"), level, slots=16)
+        expected = await conversed(plain, [unique("plain") for _ in range(rows)], turns=5, output=13)
+        plain.close()
+        recent = [answer for said in expected for answer in said][-16:]
+        server = Server(engine, redis, unique("tenant"), level, recent=recent, slots=16)
+        answers = await conversed(server, [unique("verified") for _ in range(rows)], turns=5, output=13)
+        server.close()
+        assert answers == expected, f"{rows} rows"
+        assert server.accepted > 0
 
 
 # --- the real model, in conversations of the shop's customers

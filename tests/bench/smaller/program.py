@@ -25,6 +25,7 @@ from ops.lab.optimize.options import PruneOptions
 from ops.lab.optimize.prune.program import prune
 from ops.lab.texts.calibration_set import KINDS
 from ops.model.prepare import DEMO_ADAPTER, prepare_model
+from shared.errors import SettingsError
 from shared.model.folder import ModelFolder
 from shared.settings import PREFIX, Settings
 from tests.bench.cell import FAILED, Bench, Figures, standing
@@ -54,6 +55,7 @@ from workers.prompt.conversation import Prompt
 
 _LAYERS: Final = 4  # of the experts' example
 _LENGTH: Final = 1_024
+_FULL_LENGTH: Final = 512  # of the slots whose memory is measured
 _FIRST_TOKENS: Final = 100
 _REPEATS: Final = 5
 _GREEDY: Final = Sampling()
@@ -114,6 +116,8 @@ def _prepared(options: MatrixOptions, scratch: Path, console: Console) -> dict[s
     models = options.models
     demo = partial(prepare_model, models, adapter=DEMO_ADAPTER)
     int8 = demo("int8").path
+    given = {TAUGHT: options.taught, STUDENT: options.student}
+    check_vocabularies([folder for folder in given.values() if folder is not None], int8)
     folders = {FP32: demo("fp32").path, INT8: int8, ONNX: int8}
     sizes: dict[str, dict[str, Any]] = {PRUNED: {"texts": 4}, HEADS: {"kv_groups": 2}}
     for name, size in sizes.items():
@@ -125,8 +129,18 @@ def _prepared(options: MatrixOptions, scratch: Path, console: Console) -> dict[s
         source = scratch / ("experts" if experts else "as-wide")
         write(source, config_of(_LAYERS, experts=experts))
         folders[name] = prepare_model(scratch / "models", "int8", source=source).path
-    given = {TAUGHT: options.taught, STUDENT: options.student}
     return folders | {name: folder for name, folder in given.items() if folder is not None}
+
+
+def check_vocabularies(folders: Sequence[Path], demo: Path) -> None:
+    """Raise `SettingsError` for a model whose predictions cannot be compared with the demo's model's."""
+    wanted = ModelFolder.open(demo).manifest.architecture.vocab_size
+    for folder in folders:
+        found = ModelFolder.open(folder).manifest.architecture.vocab_size
+        if found != wanted:
+            raise SettingsError(
+                f"{folder}: has {found} tokens, the demo's model {wanted}; name a model with the same vocabulary"
+            )
 
 
 @dataclass(slots=True)
@@ -149,7 +163,7 @@ class _Subject:
             f"{PREFIX}WORKER__ENGINE": form.engine,
             f"{PREFIX}MODEL__DIR": str(form.folder),
             f"{PREFIX}WORKER__SLOTS": str(max(ROWS)),
-            f"{PREFIX}WORKER__MAX_LENGTH": str(_LENGTH),
+            f"{PREFIX}WORKER__MAX_LENGTH": str(_FULL_LENGTH),
         }
         memory = await measured_memory(env)
         return {**figures, MEMORY: memory.full_mib, START: memory.load_s}

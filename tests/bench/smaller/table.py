@@ -14,7 +14,7 @@ from tests.support.rows import Row
 ROWS: Final = (1, 4, 8, 16)
 FIRST_TEXT: Final = "first text of 100 tokens, ms"
 START: Final = "start, s"
-MEMORY: Final = "memory of 16 full slots, MiB"
+MEMORY: Final = "memory of 16 slots of 512 tokens, MiB"
 _STATED: Final = "stated"
 _FEW: Final = 0.98  # of agreement and of right answers
 

@@ -1,14 +1,21 @@
 """The rows of `replyline optimize matrix`: what is divided by what, and what counts as missed or not measured."""
 
 from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
 
 from ops.evaluation.judging.judge import Given, Verdict
 from ops.evaluation.judging.questions import Question
 from ops.evaluation.judging.result import Judged
+from ops.model.prepare import prepare_model
+from shared.errors import SettingsError
 from tests.bench.cell import FAILED, Measured
 from tests.bench.smaller.forms import EXPERTS, FP32, INT8, LOOKUP, NOT_MEASURED, ONNX, PRUNED, TAUGHT, forms_of
-from tests.bench.smaller.program import counted
+from tests.bench.smaller.program import check_vocabularies, counted
 from tests.bench.smaller.table import FIRST_TEXT, ROWS, Answered, Found, Predicted, page, rows_of, speed
+from tests.support.models.fixtures import TINY, write_llama
 from tests.support.rows import Row
 
 FOLDERS = {FP32: Path("fp32"), ONNX: Path("int8"), INT8: Path("int8"), PRUNED: Path("pruned")}
@@ -25,14 +32,14 @@ def answers(right: int, *, held_out_right: int, invented: int = 0, sku_right: in
     )  # fmt: skip
 
 
-def found(**changed: object) -> dict[str, Row]:
+def found(**changed: Any) -> dict[str, Row]:
     return {row.row: row for row in rows_of(everything(**changed))}
 
 
-def everything(**changed: object) -> Found:
+def everything(**changed: Any) -> Found:
     forms = forms_of(FOLDERS)
     speeds = {FP32: 20.0, ONNX: 40.0, INT8: 50.0, INT8 + LOOKUP: 100.0, PRUNED: 65.0, PRUNED + LOOKUP: 130.0}
-    given = {
+    given: dict[str, Any] = {
         "measured": {name: Measured(name=name, bases=(), rounds=measured(value)) for name, value in speeds.items()},
         "answered": {
             FP32: answers(90, held_out_right=50),
@@ -43,7 +50,7 @@ def everything(**changed: object) -> Found:
         "missing": {TAUGHT: NOT_MEASURED[TAUGHT]},
         **changed,
     }
-    return Found(forms=forms, **given)  # type: ignore[arg-type]
+    return Found(forms=forms, **given)
 
 
 def test_the_page_has_a_row_a_form_and_leaves_out_what_was_not_measured() -> None:
@@ -108,15 +115,15 @@ def test_a_form_that_failed_to_run_has_no_ratio() -> None:
 
 
 def test_counts_tell_held_out_questions_and_article_numbers_apart() -> None:
-    def one(kind: str, split: str, *, right: bool, source: str = "model") -> Judged:
+    def one(kind: Any, split: Any, *, right: bool, source: Any = "model") -> Judged:
         question = Question(
             id=f"{kind}-{split}",
             language="en",
             kind=kind,
             split=split,
-            question="?",  # type: ignore[arg-type]
+            question="?",
         )
-        given = Given(source=source, text="!")  # type: ignore[arg-type]
+        given = Given(source=source, text="!")
         return Judged(question=question, given=given, verdict=Verdict(right=right), found=())
 
     counts = counted(
@@ -128,3 +135,14 @@ def test_counts_tell_held_out_questions_and_article_numbers_apart() -> None:
     )
     assert (counts.asked, counts.right, counts.by_model, counts.by_model_right) == (3, 2, 2, 1)
     assert (counts.held_out, counts.held_out_right, counts.sku, counts.sku_right) == (2, 2, 2, 1)
+
+
+def test_a_model_with_another_vocabulary_is_refused_with_both_numbers(tmp_path: Path) -> None:
+    folders = []
+    for name, more in (("demo", 0), ("other", 8)):
+        architecture = msgspec.structs.replace(TINY, vocab_size=TINY.vocab_size + more)
+        write_llama(tmp_path / name, architecture, seed=1)
+        folders.append(prepare_model(tmp_path / "models", "fp32", source=tmp_path / name).path)
+    check_vocabularies(folders[:1], folders[0])
+    with pytest.raises(SettingsError, match=f"has {TINY.vocab_size + 8} tokens, the demo's model {TINY.vocab_size};"):
+        check_vocabularies(folders[1:], folders[0])
