@@ -68,7 +68,7 @@ class People:
     quotas: Quotas
     history: History
     bad_answers: BadAnswers
-    observe: Callable[[HandoffRequest | Feedback, SessionKey], object] = lambda *_: None
+    observe: Callable[[HandoffRequest | Feedback, Caller], object] = lambda *_: None
     answers: SessionAnswers = field(default_factory=SessionAnswers)
     _beside: Tasks = field(default_factory=lambda: Tasks(task_failed))
 
@@ -79,7 +79,7 @@ class People:
     def receive(self, connection: Connection, message: HandoffRequest | Feedback) -> None:
         """Start a hand-off, or record a rating. Raises `ProtocolError` if the message is refused."""
         # also for ratings of another gateway's answers, which are refused below
-        self.observe(message, connection.session.key)
+        self.observe(message, connection.session.caller)
         if isinstance(message, Feedback):
             self._rate(connection, message)
         else:

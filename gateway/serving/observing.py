@@ -4,13 +4,16 @@ judge the new model version. This runs in the background: an error here neither 
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Final
 
 import msgspec
 
+from gateway.access.charges import Caller
 from gateway.people.session_answers import verdict_of
 from gateway.request.entry import Entry
 from gateway.telemetry.observation import OBSERVED, has_moved, observation_of, rating_of
+from shared.conversation.corrections import source_of
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outgoing, Producer
 from shared.process.clock import wire_unix_ms
@@ -53,21 +56,22 @@ class Observing:
             self._lanes.popitem(last=False)
         if seen is not None:
             self._keep(seen)
-            self._write(seen)
+            self._write(seen, entry.request.caller)
 
-    def receive(self, message: HandoffRequest | Feedback, session: SessionKey) -> None:
+    def receive(self, message: HandoffRequest | Feedback, caller: Caller) -> None:
         """Publish that a customer rated such an answer, or asked for a person by a request.
 
         An answer that ended at another gateway is named without a revision; the rollout's controller has that gateway's
         observation of it.
         """
         if isinstance(message, Feedback):
-            self._rate(message, session)
-        elif (seen := self._ended_elsewhere("", session)) is not None:
-            self._write(msgspec.structs.replace(seen, handed_over=True))
+            self._rate(message, caller)
+        elif (seen := self._ended_elsewhere("", caller.session)) is not None:
+            self._write(msgspec.structs.replace(seen, handed_over=True), caller)
 
-    def _rate(self, feedback: Feedback, session: SessionKey) -> None:
+    def _rate(self, feedback: Feedback, caller: Caller) -> None:
         """Publish the rating of an answer if it has changed."""
+        session = caller.session
         answer, verdict = self._answers.get(feedback.response_id), verdict_of(feedback)
         answer = answer or self._ended_elsewhere(feedback.response_id, session)
         if answer is None or verdict is None or answer.conversation != session.digest:
@@ -78,7 +82,7 @@ class Observing:
         if rated.rating != answer.rating:
             if rated.revision:
                 self._keep(rated)
-            self._write(rated)
+            self._write(rated, caller)
 
     def _ended_elsewhere(self, response_id: str, session: SessionKey) -> Observation | None:
         """Return an observation for an answer that ended at another gateway; None if the conversation's lane is not
@@ -101,7 +105,11 @@ class Observing:
         if len(self._answers) > _MOST_KEPT:
             self._answers.popitem(last=False)
 
-    def _write(self, seen: Observation) -> None:
+    def _write(self, seen: Observation, caller: Caller | None) -> None:
+        if caller is not None and (seen.rating == "down" or seen.cancelled or seen.handed_over):
+            rule, source = self.state().rule, source_of(caller.session, caller.subject, caller.address)
+            digest = blake2b(f"{rule.salt if rule else ''}\0{source}".encode(), digest_size=8)
+            seen = msgspec.structs.replace(seen, customer=digest.hexdigest())
         if len(self.sending) < _MOST_SENDING:
             self.sending.start(self._send(seen))
         else:

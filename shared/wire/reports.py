@@ -82,7 +82,9 @@ class Observation(Message, frozen=True, tag="chat.observation"):
     version's lane answered, in time or because the asked one had no time, which is evidence for neither version.
     `ttft_ms` is None if the asked version showed no text. `cancelled` (the customer stopped it) and `handed_over` (the
     customer asked for a person) have no deadline to meet: the other outcomes are False then. `rating` comes later, in
-    an observation without outcomes. `compared` is set by a shadow's worker, whose answer no customer saw.
+    an observation without outcomes. `customer` is a digest of who rated it down, stopped it or asked for a person: the
+    token's subject, else the network, under the rule's salt. `compared` is set by a shadow's worker, whose answer no
+    customer saw.
     """
 
     response_id: str
@@ -106,4 +108,5 @@ class Observation(Message, frozen=True, tag="chat.observation"):
     cancelled: bool = False
     handed_over: bool = False
     rating: Rating | None = None
+    customer: str = ""
     compared: Comparison | None = None

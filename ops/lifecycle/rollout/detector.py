@@ -113,7 +113,7 @@ class Detector:
 
 @dataclass(slots=True, eq=False)
 class Cause:
-    """Why answers of one side went bad together: a crash, a worker that hung. It has lost so many conversations. `pair`
+    """Why answers of one side went bad together: a crash, a worker that hung. `lost` counts its conversations. `pair`
     is the number of the pair in which its first answer was judged; 0 before."""
 
     lost: int = 1

@@ -51,6 +51,9 @@ _MOST_ANSWERED: Final = 8
 # A version that fails every answer is no worker that hangs: after two events without a good answer each one counts.
 _MOST_EVENTS: Final = 2
 _OF_STALL: Final[frozenset[Metric]] = frozenset({"failed", "missed"})
+# What a customer does at will: one customer alone could end a rollout, as each answer names its version.
+_AT_WILL: Final[frozenset[Metric]] = frozenset({"rating", "cancelled", "handed_over"})
+_MOST_OF_A_CUSTOMER: Final = 3
 _TIMELESS: Final[tuple[Metric, ...]] = ("failed", "unsure", "handed_over")
 
 
@@ -95,6 +98,7 @@ class _Counted:
     unix_ms: int
     asked_unix_ms: int = 0
     ttft_ms: float = 0.0
+    customer: str = ""
 
 
 @dataclass(slots=True)
@@ -123,6 +127,7 @@ class Evidence:
     _control: deque[tuple[int, bool]] = field(default_factory=lambda: deque(maxlen=_RECENT))
     _control_bad_since: int | None = None
     _stalls: dict[tuple[Side, str], _Stall] = field(default_factory=dict)
+    _of_customers: Counter[tuple[str, Metric]] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self._classes = Classes(self.plan)
@@ -175,14 +180,14 @@ class Evidence:
         if seen.rating is not None and seen.response_id in talk.answered:
             self._add_rating(side, talk, seen, talk.classes)
         elif seen.handed_over:
-            answer = _Counted(side, talk, talk.answers == 1, talk.classes, seen.unix_ms)
+            answer = _Counted(side, talk, talk.answers == 1, talk.classes, seen.unix_ms, customer=seen.customer)
             self._tally(answer, "handed_over", bad=True)
 
     def _add_rating(self, side: Side, talk: _Conversation, seen: Observation, classes: tuple[Class, ...]) -> None:
         if seen.response_id != talk.last_rated:
             talk.last_rated = seen.response_id
             talk.ratings += 1
-            answer = _Counted(side, talk, talk.ratings == 1, classes, seen.unix_ms)
+            answer = _Counted(side, talk, talk.ratings == 1, classes, seen.unix_ms, customer=seen.customer)
             self._tally(answer, "rating", bad=seen.rating == "down")
 
     def _add_answer(self, side: Side, talk: _Conversation, seen: Observation) -> None:
@@ -193,7 +198,7 @@ class Evidence:
             return
         first = talk.answers == 1
         ended, asked = seen.unix_ms, seen.asked_unix_ms
-        answer = _Counted(side, talk, first, self._classes.find(seen), ended, asked, seen.ttft_ms or 0.0)
+        answer = _Counted(side, talk, first, self._classes.find(seen), ended, asked, seen.ttft_ms or 0.0, seen.customer)
         talk.side, talk.classes = side, answer.classes
         for each in answer.classes if not seen.moved else ():
             each.count(side, seen.epoch, bad=seen.failed or seen.missed)
@@ -266,7 +271,7 @@ class Evidence:
     ) -> None:
         """Judge an answer. Of the victims of a stall only the first bad one of a class is judged; the others count for
         the hard stop."""
-        if metric in answer.talk.bad:
+        if metric in answer.talk.bad or (bad and self._is_of_busy_customer(answer.customer, metric)):
             return
         for each in answer.classes:
             tally = each.tallies[metric]
@@ -287,6 +292,16 @@ class Evidence:
                 self.lost_beyond = None if is_certain else tally.lost_beyond
         if bad:
             answer.talk.bad.add(metric)
+
+    def _is_of_busy_customer(self, customer: str, metric: Metric) -> bool:
+        """Count what a customer does at will to an answer of either side. Return whether it is too much to count as
+        evidence."""
+        if not customer or metric not in _AT_WILL:
+            return False
+        self._of_customers[customer, metric] += 1
+        if len(self._of_customers) > _MOST_CONVERSATIONS:
+            del self._of_customers[next(iter(self._of_customers))]
+        return self._of_customers[customer, metric] > _MOST_OF_A_CUSTOMER
 
     @property
     def alarm(self) -> bool:

@@ -274,6 +274,29 @@ async def test_a_rating_at_another_gateway_and_a_wish_for_a_person_name_the_conv
     assert len(seen_by(edge)) == 2, "without a rollout nothing is written"
 
 
+async def test_what_a_customer_does_at_will_names_it_under_the_rules_salt_and_nothing_else_does() -> None:
+    """All conversations of a client without a token are one customer's: those of its network."""
+    edge = Edge(people=True)
+    await asked(edge)
+    edge.receive_replies([done(edge.asked[0].id, "Two weeks.", revision="new", lane="canary")])
+    clients = []
+    for number, address in enumerate(("192.0.2.7", "192.0.2.7", "192.0.2.8")):
+        clients.append(edge.connect())
+        clients[-1].session._address = address
+        await clients[-1].say(SessionStart(session_id=f"s{number}"))
+        await clients[-1].say(Feedback(response_id="resp_elsewhere", rating="down"))
+    client = clients[0]
+    await client.say(Feedback(response_id="resp_elsewhere", rating="up"))
+    edge.move(Versions(aliases={"champion": "old", "canary": "new"}, rule=Rule(salt="b", share=1.0)))
+    await client.say(HandoffRequest(event_id="h"))
+    await quiet()
+    answered, one, two, three, up, salted = seen_by(edge)
+    assert (answered.customer, up.customer) == ("", "")
+    assert one.customer == two.customer
+    assert len({one.customer, three.customer, salted.customer, ""}) == 4
+    assert "192" not in one.customer
+
+
 async def test_an_answer_of_another_conversation_cannot_be_rated() -> None:
     edge = Edge()
     await asked(edge)

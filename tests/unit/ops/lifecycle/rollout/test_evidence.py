@@ -107,6 +107,21 @@ def test_what_is_bad_on_both_sides_is_no_evidence() -> None:
     assert not evidence_of(*(each for pair in pairs for each in pair)).alarm
 
 
+@pytest.mark.parametrize("metric", ["rating", "cancelled", "handed_over"])
+@pytest.mark.parametrize(("customers", "alarm"), [(1, False), (60, True)])
+def test_one_customer_alone_ends_no_rollout(metric: str, customers: int, *, alarm: bool) -> None:
+    """Each answer names its version, and a customer may begin many conversations."""
+    is_rating, evidence = metric == "rating", Evidence(PLAN)
+    for number in range(60):
+        who = f"{number % customers:x}"
+        act: dict[str, object] = {"customer": who, **({"rating": "down"} if is_rating else {metric: True})}
+        for each in both(number) if is_rating else ():
+            evidence.add(each)
+        evidence.add(seen(2 * number, **act))
+        evidence.add(seen(2 * number + 1, "control", **({"rating": "up"} if is_rating else {})))
+    assert evidence.alarm == alarm
+
+
 def test_a_conversation_counts_up_to_its_first_bad_answer() -> None:
     one = (seen(number, conversation="same", failed=number > 1) for number in range(100))
     evidence = evidence_of(*one)
