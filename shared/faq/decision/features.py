@@ -96,6 +96,7 @@ class Read:
         parts = sentences_of(entry)
         states_of_parts = tuple(map(states, parts))
         said = words_of((entry.question, *entry.alternatives, entry.answer))
+        searched = entry.also if proper_names(entry.answer) else ()
         return cls(
             phrasings,
             Texts.of(terms),
@@ -104,7 +105,7 @@ class Read:
             frozenset[str]().union(*states_of_parts),
             words_of((*entry.wordings, entry.answer)),
             opening_of(entry.answer) is not None,
-            frozenset(name for also in entry.also for name in unknown_names(also, said) if proper_names(entry.answer)),
+            frozenset(name for also in searched for name in unknown_names(also, said)),
             frozenset[Core]().union(*map(cores_of, phrasings)),
         )
 
