@@ -16,7 +16,7 @@ from shared.wire.codec import record_decoder
 from shared.wire.fields import Count, Revision
 from shared.wire.lanes import CHAMPION, Lane
 
-_LEAST_OF_AN_ID: Final = 6
+LEAST_OF_AN_ID: Final = 6
 _NUM_RIGHT: Final = "_right.n"
 _NIL: Final = msgspec.Raw(msgspec.msgpack.encode(None))
 
@@ -164,12 +164,13 @@ class Registry:
 
     def find(self, name: str) -> Version | None:
         """Return the version with that alias, id or name (the newest of several with that name); else the only version
-        whose id begins with it. None if there is no such version, or more than one."""
+        whose id begins with it, by `LEAST_OF_AN_ID` digits or more. None if there is no such version, or more than
+        one."""
         revision = {**self.state.aliases}.get(name, name)  # type: ignore[call-overload]
         if revision in self.versions:
             return self.versions[revision].version
         named = [added.version for added in self.versions.values() if added.version.name == name]
-        if not named and len(name) >= _LEAST_OF_AN_ID:
+        if not named and len(name) >= LEAST_OF_AN_ID:
             begun = [added.version for each, added in self.versions.items() if each.startswith(name)]
             named = begun if len(begun) == 1 else []
         return named[-1] if named else None

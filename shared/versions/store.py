@@ -11,6 +11,7 @@ loaded, and raises `VersionError` if it is not whole, or not what its id says.
 """
 
 import hashlib
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -21,6 +22,7 @@ from shared.errors import ModelError, VersionError, VersionFault
 from shared.model.folder import MANIFEST, REMEDY, Manifest, ModelFolder
 from shared.settings.worker import ModelSettings
 from shared.versions.golden import GoldenSet
+from shared.versions.registry import Added, Registry
 from shared.versions.signature import SIGNATURE, read_trusted_keys, signer
 from shared.versions.version import Version
 
@@ -55,6 +57,16 @@ def open_version(
     Raises `VersionError` with one named reason, `SettingsError` if `model.trusted_keys` holds no key.
     """
     return _Opening(model.versions_dir / revision, revision, expected).open(model.trusted_keys, verify=verify)
+
+
+def stored(model: ModelSettings) -> Registry:
+    """Return a registry of the versions that the store's folders say they are, the newest last; without moves."""
+    found = list[Version]()
+    for document in model.versions_dir.glob(f"*/{DOCUMENT}"):
+        with suppress(OSError, msgspec.MsgspecError, UnicodeError, RecursionError):
+            found.append(msgspec.json.decode(document.read_bytes(), type=Version))
+    found.sort(key=lambda version: version.added_unix_ms)
+    return Registry(versions={version.id: Added(version=version, author="") for version in found})
 
 
 @dataclass(frozen=True, slots=True)

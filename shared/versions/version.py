@@ -59,5 +59,6 @@ class Version(Struct, frozen=True, kw_only=True):
 
 
 def abbreviated(revision: Revision) -> str:
-    """Return an id as tables show it: its first 12 digits. Commands accept every beginning that only one id has."""
+    """Return an id as tables show it: its first 12 digits. Commands accept any six or more that only one id
+    begins with."""
     return revision[:_SHOWN_CHARS] if len(revision) == _ID_CHARS else revision

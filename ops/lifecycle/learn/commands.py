@@ -21,6 +21,7 @@ from ops.lifecycle.learn.rated import rated_answers
 from ops.lifecycle.versions.writer import read_registry
 from ops.operate.letters import printable, when
 from ops.operate.listing import show_table, unknown
+from ops.operate.recording.file import read_recording
 from ops.paths import FILE_TO_READ, FOLDER_TO_WRITE
 from shared.errors import SettingsError
 from shared.faq import detect_language
@@ -123,6 +124,8 @@ def follow(recordings: Recordings = None) -> None:
     followed = [*([] if faq is None else [f"the corrections in {faq}"]), *map(str, recordings or ())]
     if not followed:
         raise SettingsError("nothing to remove from: set REPLYLINE_FAQ__PATH to a folder, or name a recording")
+    for path in recordings or ():
+        read_recording(path)  # else a file of another kind would be tried again for ever
     typer.echo(f"follows erasures for {', '.join(followed)}")
     raise typer.Exit(
         run_until_signal(lambda stop: follow_forgotten(settings.kafka, faq, recordings or [], typer.echo, stop))

@@ -52,7 +52,7 @@ Why = Annotated[str, typer.Option("--reason", help="why; it is recorded")]
 class StartOptions(Struct, frozen=True, kw_only=True):
     """The options of `replyline rollout start`."""
 
-    version: Annotated[str, typer.Argument(metavar="VERSION", help="its id or name, added and checked")]
+    version: Annotated[str, typer.Argument(metavar="VERSION", help="id (6 digits or more) or name, added and checked")]
     steps: Annotated[str, typer.Option(help="percent of the conversations, each larger than the one before")] = (
         "1,10,25"
     )

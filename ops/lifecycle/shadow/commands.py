@@ -11,13 +11,16 @@ from rich.console import Console
 
 from ops.command_line import HtmlPath, JsonPath, run, settings_of
 from ops.lifecycle.shadow.report import COLUMNS, figures, headline, page, rows
+from ops.lifecycle.versions.writer import read_registry
 from ops.measure.runner import markdown, write_html, write_json
 from ops.paths import FILE_TO_READ
 from shared.errors import ProtocolError, SettingsError
 from shared.kafka import scan
 from shared.settings import Settings
-from shared.versions.store import open_version
+from shared.versions.registry import Registry
+from shared.versions.store import open_version, stored
 from shared.wire.codec import decode_observation
+from shared.wire.fields import Revision
 from shared.wire.lanes import SHADOW
 from shared.wire.reports import Observation
 
@@ -28,14 +31,14 @@ shadow_app = typer.Typer(
 
 @shadow_app.command("report")
 def report_(
-    version: Annotated[str | None, typer.Option(help="its id (none: the one that answered last)")] = None,
+    version: Annotated[str | None, typer.Option(help="id, alias or name (none: that of the last answer)")] = None,
     json_path: JsonPath = None,
     html_path: HtmlPath = None,
 ) -> None:
     """Show how a version's answers compare with those that customers had, by the records of the last two weeks."""
     settings = settings_of("shadow")
-    seen = asyncio.run(_observed(settings))
-    revision = version or (seen[-1].revision if seen else "")
+    registry, seen = asyncio.run(_observed(settings))
+    revision = _revision(registry, version) if version else seen[-1].revision if seen else ""
     found = [each for each in seen if each.revision == revision]
     if not found:
         raise SettingsError(f"no shadow answer of {version or 'any version'}; run: replyline versions shadow 0.1")
@@ -45,7 +48,7 @@ def report_(
 @shadow_app.command()
 def replay(
     path: Annotated[Path, typer.Argument(metavar="FILE", callback=FILE_TO_READ, help="of `replyline record`")],
-    version: Annotated[str, typer.Option(help="its id in this machine's store, or a model's folder")],
+    version: Annotated[str, typer.Option(help="id or name in this machine's store, or a model's folder")],
     against: Annotated[str | None, typer.Option(help="the other one (none: REPLYLINE_MODEL__DIR)")] = None,
     json_path: JsonPath = None,
     html_path: HtmlPath = None,
@@ -67,18 +70,24 @@ def _folder(settings: Settings, version: str) -> Path:
     """Return the folder of a version. Raises `VersionError`."""
     if Path(version).is_dir():
         return Path(version)
-    begun = [path.name for path in settings.model.versions_dir.glob(f"{version}*")]
-    return open_version(settings.model, begun[0] if len(begun) == 1 else version).path
+    return open_version(settings.model, _revision(stored(settings.model), version)).path
 
 
-async def _observed(settings: Settings) -> list[Observation]:
-    seen: list[Observation] = []
+def _revision(registry: Registry, name: str) -> Revision:
+    """Return the id of a version; a name that the registry lacks may be a model's revision."""
+    version = registry.find(name)
+    return name if version is None else version.id
+
+
+async def _observed(settings: Settings) -> tuple[Registry, list[Observation]]:
+    """Return the registry, and the shadows' answers. Raises `BrokerUnavailable`."""
+    registry, seen = await read_registry(settings.kafka), list[Observation]()
     async for kept in scan(settings.kafka, settings.kafka.topics.observations):
         try:
             seen.append(decode_observation(kept.record.value))
         except ProtocolError:
             continue
-    return [each for each in seen if each.lane == SHADOW]
+    return registry, [each for each in seen if each.lane == SHADOW]
 
 
 def _tell(revision: str, seen: Sequence[Observation], json_path: Path | None, html_path: Path | None) -> None:

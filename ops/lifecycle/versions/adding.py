@@ -111,8 +111,9 @@ def document(manifest: Manifest, encoded: bytes, about: About, now_unix_ms: floa
         raise ModelError(f"--name {version.name}: is the name of an alias, which commands take it for; write another")
     try:
         return msgspec.convert(msgspec.to_builtins(version), Version)
-    except msgspec.ValidationError as error:
-        raise ModelError(f"--name {version.name}: {error}; use letters, digits, - . _") from None
+    except msgspec.ValidationError:
+        remedy = "write letters, digits, - . _ (64 at most), a letter or digit first"
+        raise ModelError(f"--name {version.name}: {remedy}") from None
 
 
 def _copy(source: Path, target: Path) -> None:

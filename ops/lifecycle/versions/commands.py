@@ -33,7 +33,7 @@ versions_app = typer.Typer(help="The registry of model versions: add, check, use
 _FOLDS: Final = {"author", "aliases", "model", "what", "reason", "numbers"}
 _DIGEST: Final = re.compile(r"[0-9a-f]{16}")
 
-Name = Annotated[str, typer.Argument(metavar="VERSION", help="its id, an alias or its name")]
+Name = Annotated[str, typer.Argument(metavar="VERSION", help="id (6 digits or more), alias or name (the newest)")]
 Author = Annotated[str | None, typer.Option(help="who does it (none: your user's name)")]
 Reason = Annotated[str, typer.Option(help="why, for `log`")]
 OfLane = Annotated[Lane, typer.Option(help="the lane whose workers this is for")]
@@ -116,7 +116,8 @@ def list_() -> None:
     settings = settings_of("versions")
     registry = asyncio.run(read_registry(settings.kafka))
     warn_unreadable(registry)
-    _show(pages.LISTED, pages.version_rows(registry), "no version yet; add one: replyline versions add FOLDER")
+    rows = pages.version_rows(registry, wire_unix_ms())
+    _show(pages.LISTED, rows, "no version yet; add one: replyline versions add FOLDER")
 
 
 @versions_app.command()
@@ -130,7 +131,8 @@ def show(name: Name) -> None:
         here = str(open_version(settings.model, version.id, expected=version, verify=False).path)
     except ModelError as error:
         here = str(error)
-    sys.stdout.write(as_json(pages.version_page(registry, version.id) | {"here": here}, indent=2) + "\n")
+    page = pages.version_page(registry, version.id, wire_unix_ms())
+    sys.stdout.write(as_json(page | {"here": here}, indent=2) + "\n")
 
 
 @versions_app.command("load")
@@ -262,11 +264,11 @@ async def _move(
     `back`: a move that waits for its time keeps waiting."""
     async with RegistryWriter.opened(settings.kafka, author) as writer:
         now = wire_unix_ms()
-        before, waiting = writer.registry.state, writer.registry.waiting(now) if back else None
+        before = writer.registry.state_at(now) if back else writer.registry.state
+        waiting = writer.registry.waiting(now) if back else None
         state = to(writer.registry, now_unix_ms=now)
-        compared = writer.registry.state_at(now) if back else before
-        if not over and not any(pages.changes(compared, state)):
-            _tell(f"nothing changes: epoch {before.epoch} says so already")
+        if not over and not any(pages.changes(before, state)):
+            _tell(f"nothing changes: epoch {writer.registry.epoch} says so already")
             return before, before
         await writer.move(state, reason, over=over, waiting=waiting)
     _tell_move(before, state)

@@ -11,7 +11,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from shared.errors import ModelError, SettingsError
-from shared.versions.registry import Registry
+from shared.versions.registry import LEAST_OF_AN_ID, Registry
 from shared.versions.state import Move, Rung, State
 from shared.versions.version import Version
 from shared.wire.lanes import CHAMPION, Lane
@@ -22,6 +22,7 @@ _SPAN: Final = re.compile(r"\+(\d{1,6})([smh])")
 _SPAN_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000}
 _LANES_OF_A_ROLLOUT: Final = frozenset({"canary", "control"})
 _AGAIN_MS: Final = 600_000
+_STILL: Final = "; still waits: "
 
 
 def found(registry: Registry, name: str) -> Version:
@@ -29,7 +30,8 @@ def found(registry: Registry, name: str) -> Version:
     version = registry.find(name)
     if version is None:
         raise ModelError(
-            f"{name}: no version has this name or alias, and no single id begins with it; see: replyline versions list"
+            f"{name}: is no version's name or alias, nor the first {LEAST_OF_AN_ID} or more digits of one id; "
+            "see: replyline versions list"
         )
     return version
 
@@ -145,6 +147,16 @@ def beside(waiting: Move | None, state: State) -> tuple[State, State | None]:
     """Return the state of a move that lets another one wait for its time, and the interim state; `state`, which
     differs from the one in force in the rung at most, alone if none waits."""
     return (state, None) if waiting is None else (replace(waiting.state, epoch=state.epoch, rung=state.rung), state)
+
+
+def still_waits(waiting: Move | None) -> str:
+    """Return the end of the reason of a move that lets another one wait for its time: that one's reason and author,
+    also if further such moves were made between the two; "" if none waits."""
+    if waiting is None:
+        return ""
+    if waiting.interim is not None:
+        return _STILL + waiting.reason.rpartition(_STILL)[2]
+    return f"{_STILL}{waiting.reason} (by {waiting.author})"
 
 
 def shadow(registry: Registry, share: float, now_unix_ms: float) -> State:

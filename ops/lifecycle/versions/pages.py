@@ -16,13 +16,13 @@ LISTED: Final = ("id", "name", "aliases", "model", "precision", "checked", "sign
 LOGGED: Final = ("epoch", "when", "author", "what", "reason", "numbers")
 
 
-def version_rows(registry: Registry) -> list[list[str]]:
+def version_rows(registry: Registry, now_unix_ms: float) -> list[list[str]]:
     """Return a row for each version, as `LISTED` titles them."""
     return [
         [
             abbreviated(revision),
             added.version.name,
-            ",".join(named(registry.state.aliases, revision)),
+            ",".join(_aliases(registry, revision, now_unix_ms)),
             added.version.model,
             added.version.card.precision,
             verdict(registry, revision),
@@ -41,7 +41,7 @@ def verdict(registry: Registry, revision: Revision) -> str:
     return "failed" if check.failures else "passed" if check.whole else "in part"
 
 
-def version_page(registry: Registry, revision: Revision) -> dict[str, Any]:
+def version_page(registry: Registry, revision: Revision, now_unix_ms: float) -> dict[str, Any]:
     """Return all that the registry knows of a version."""
     added, check = registry.versions[revision], registry.check(revision)
     return {
@@ -49,9 +49,16 @@ def version_page(registry: Registry, revision: Revision) -> dict[str, Any]:
         **to_builtins(added.version),
         "author": added.author,
         "signed_by": added.signed_by,
-        "aliases": named(registry.state.aliases, revision),
+        "aliases": _aliases(registry, revision, now_unix_ms),
         "check": None if check is None else to_builtins(check),
     }
+
+
+def _aliases(registry: Registry, revision: Revision, now_unix_ms: float) -> list[str]:
+    """Return the aliases that point at a version now, and those that will once the move's time has come."""
+    now, waiting = named(registry.state_at(now_unix_ms).aliases, revision), registry.waiting(now_unix_ms)
+    then = [] if waiting is None else named(waiting.state.aliases, revision)
+    return [*now, *(f"{alias} (waits)" for alias in then if alias not in now)]
 
 
 def held(revision: Revision, loaded: Mapping[str, bool]) -> str:

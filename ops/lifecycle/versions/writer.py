@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from ops.command_line import command_typed
-from ops.lifecycle.versions.moves import ROLLOUT_AUTHOR, beside
+from ops.lifecycle.versions.moves import ROLLOUT_AUTHOR, beside, still_waits
 from shared.errors import ReplylineError, SettingsError
 from shared.kafka import Producer, scan
 from shared.process.clock import wire_unix_ms
@@ -88,11 +88,10 @@ class RegistryWriter:
         `BrokerUnavailable`."""
         now = round(wire_unix_ms())
         state, interim = beside(waiting, state)
-        reason = reason if waiting is None else f"{reason}; still waits: {waiting.reason} (by {waiting.author})"
         move = Move(
             state=state,
             author=self.author,
-            reason=reason,
+            reason=reason + still_waits(waiting),
             unix_ms=now,
             numbers=dict(numbers or {}),
             interim=interim,

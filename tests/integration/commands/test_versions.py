@@ -156,7 +156,8 @@ async def test_the_ladder_is_held_beside_a_waiting_move_by_one_record(kafka: Kaf
         await ann.write(Checked(revision=version.id, author="ann", unix_ms=0))
         at_unix_ms = round(wire_unix_ms()) + 600_000
         await ann.move(moves.use(ann.registry, "shop", "champion", 0, at_unix_ms), "at night")
-    for rung, says in (("faq", "rung auto → faq"), ("faq", "nothing changes"), ("auto", "rung faq → auto")):
+    told = (("faq", "epoch 2: rung auto → faq\n"), ("faq", "nothing changes"), ("auto", "epoch 3: rung faq → auto\n"))
+    for rung, says in told:
         done = await asyncio.to_thread(CliRunner().invoke, cli.app, ["versions", "rung", rung], env=env)
         assert says in done.stdout
     registry = await read_registry(kafka)
@@ -164,4 +165,4 @@ async def test_the_ladder_is_held_beside_a_waiting_move_by_one_record(kafka: Kaf
     waiting = registry.waiting(wire_unix_ms())
     assert waiting is not None
     assert (waiting.state.aliases, waiting.state.effective_unix_ms) == ({"champion": version.id}, at_unix_ms)
-    assert "still waits: at night (by ann)" in registry.moves[1].reason
+    assert [move.reason for move in registry.moves[1:]] == ["by hand; still waits: at night (by ann)"] * 2

@@ -128,6 +128,7 @@ def test_a_text_that_begins_with_a_dash_is_refused_with_what_to_write(typed: Typ
         ("rollout simulate --seeds 3", "--seeds 3: belongs to --load; write --load 0.8"),
         ("rollout simulate --slow --load 0.5", "--load 0.5: --slow simulates 0.3 and 0.8"),
         ("learn follow", "nothing to remove from: set REPLYLINE_FAQ__PATH to a folder, or name a recording"),
+        ("learn follow README.md", "README.md: is not a recording; make one: replyline record FILE"),
         ("ask \udcff", "'\\udcff' is not UTF-8"),
         ("eval --url localhost", "localhost is not a gateway's address"),
         ("bech", "'bench'"),
@@ -154,7 +155,7 @@ def test_a_command_line_that_is_wrong_is_one_line_with_the_value_and_where_to_lo
     (line,) = done.err.splitlines()
     assert line.startswith("replyline: ")
     assert named in line
-    assert any(remedy in line for remedy in ("--help", "must be", "write", "name"))
+    assert any(remedy in line for remedy in ("--help", "must be", "write", "name", "make one"))
 
 
 def test_a_command_that_finds_no_kafka_names_the_file_of_a_demo_that_runs_here(

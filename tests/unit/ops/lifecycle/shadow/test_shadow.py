@@ -6,16 +6,21 @@ from typing import Any, get_args
 import pytest
 from rich.console import Console
 
+from ops.lifecycle.shadow.commands import _folder, _revision
 from ops.lifecycle.shadow.replay import observed, question_of, replay, turns_before
 from ops.lifecycle.shadow.report import figures, headline, page, rows
 from ops.operate.recording.file import Header, RecordedRequest, RecordingWriter
-from shared.errors import SettingsError
+from shared.errors import SettingsError, VersionError
 from shared.settings import Settings
+from shared.settings.worker import ModelSettings
+from shared.versions.registry import Registry
+from shared.versions.store import DOCUMENT, stored
 from shared.wire.messages import Said
 from shared.wire.outcome import Replaced, Source, Timings
 from shared.wire.reports import Observation
 from shared.wire.shadow import Comparison
 from tests.support.builders.gateway import answer
+from tests.support.builders.versions import write_version
 
 
 def seen(**told: Any) -> Observation:
@@ -30,6 +35,20 @@ def seen(**told: Any) -> Observation:
 def late() -> Observation:
     given: dict[str, Any] = {"response_id": "r", "conversation": "c", "lane": "shadow", "revision": "new", "epoch": 1}
     return Observation(**given, unix_ms=1, bucket="short", missed=True)
+
+
+def test_a_version_is_named_as_in_every_other_command(tmp_path: Path) -> None:
+    version, settings = write_version(tmp_path), Settings(model=ModelSettings(versions_dir=tmp_path))
+    (tmp_path / "no-version").mkdir()
+    (tmp_path / "no-version" / DOCUMENT).write_text("[]")
+    for name in (version.id, version.id[:12], version.id[:6], version.name):
+        assert _folder(settings, name) == tmp_path / version.id
+        assert _revision(stored(settings.model), name) == version.id
+    assert _folder(settings, str(tmp_path)) == tmp_path, "a model's folder"
+    assert _revision(Registry(), "4afeb3989e7c") == "4afeb3989e7c", "a model without a version"
+    for name in (version.id[:5], "*"):
+        with pytest.raises(VersionError, match="not in this store"):
+            _folder(settings, name)
 
 
 def test_figures_count_what_is_equal_unfounded_and_unanswered() -> None:

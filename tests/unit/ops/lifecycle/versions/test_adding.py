@@ -97,7 +97,7 @@ def test_what_is_not_whole_leaves_nothing_in_the_store(tmp_path: Path, source: P
 
 
 def test_a_name_that_no_version_may_have_is_refused(tmp_path: Path, source: Path) -> None:
-    with pytest.raises(ModelError, match="--name two words"):
+    with pytest.raises(ModelError, match=r"^--name two words: write letters, digits, - \. _ \(64 at most\)"):
         add(settings_of(tmp_path), source, About(name="two words"), 7)
 
 

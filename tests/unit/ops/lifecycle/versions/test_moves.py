@@ -52,10 +52,10 @@ def test_loading_comes_first_and_is_over_with_the_move() -> None:
     assert (registry.state.loading, registry.state.aliases["champion"]) == ({}, B)
 
 
-@pytest.mark.parametrize("name", ["shop", "", "c0ffee"])
+@pytest.mark.parametrize("name", ["shop", "", "c0ffee", A[:5]])
 def test_a_version_that_cannot_be_found_is_refused_with_what_was_compared(name: str) -> None:
     with pytest.raises(
-        ModelError, match=f"^{name}: no version has this name or alias, and no single id begins with it"
+        ModelError, match=f"^{name}: is no version's name or alias, nor the first 6 or more digits of one id; see:"
     ):
         moves.found(registry_of("a"), name)
 
@@ -119,14 +119,18 @@ def test_the_ladder_is_held_while_a_move_waits_and_the_move_keeps_its_time() -> 
     waiting = registry.waiting(500)
     assert waiting is not None
     state, interim = moves.beside(waiting, moves.hold(registry, "faq", 500))
-    record = Move(state=state, author="ann", reason="", unix_ms=500, interim=interim)
+    assert moves.still_waits(waiting) == "; still waits: test (by ann)"
+    reason = f"flood{moves.still_waits(waiting)}"
+    record = Move(state=state, author="bob", reason=reason, unix_ms=500, interim=interim)
     assert registry.apply(decode_entry(encode_entry(record)))
     assert len(registry.moves) == 3, "one record: another author's cannot come between"
     for now, champion in ((500, A), (999, A), (1_000, B)):
         assert (registry.state_at(now).rung, registry.state_at(now).aliases["champion"]) == ("faq", champion)
         assert registry.state_at(now).epoch == 3
     again, until = moves.beside(registry.waiting(600), moves.hold(registry, None, 600))
-    assert registry.apply(Move(state=again, author="ann", reason="", unix_ms=600, interim=until))
+    still = moves.still_waits(registry.waiting(600))
+    assert still == "; still waits: test (by ann)", "it does not grow"
+    assert registry.apply(Move(state=again, author="ann", reason=still, unix_ms=600, interim=until))
     assert [registry.state_at(now).rung for now in (700, 1_000)] == [None, None]
     assert registry.state_at(1_000).aliases["champion"] == B
     apply(registry, moves.rollback(registry, 700))

@@ -39,7 +39,7 @@ def test_a_version_is_listed_with_its_aliases_and_its_last_check() -> None:
     registry.apply(Added(version=VERSION, author="ann", signed_by="key"))
 
     def listed() -> dict[str, str]:
-        [row] = pages.version_rows(registry)
+        [row] = pages.version_rows(registry, 5)
         return dict(zip(pages.LISTED, row, strict=True))
 
     assert (listed()["checked"], listed()["signed by"], listed()["aliases"]) == ("no", "key", "")
@@ -53,7 +53,12 @@ def test_a_version_is_listed_with_its_aliases_and_its_last_check() -> None:
     aliases = {"champion": VERSION.id, "light": VERSION.id}
     registry.apply(Move(state=State(epoch=1, aliases=aliases), author="ann", reason="", unix_ms=3))
     assert (listed()["checked"], listed()["aliases"]) == ("passed", "champion,light")
-    assert pages.version_page(registry, VERSION.id)["check"]["unix_ms"] == 2
+    assert pages.version_page(registry, VERSION.id, 5)["check"]["unix_ms"] == 2
+    for state in (State(epoch=2), State(epoch=3, aliases=aliases, effective_unix_ms=6)):
+        registry.apply(Move(state=state, author="ann", reason="", unix_ms=4))
+    assert listed()["aliases"] == "champion (waits),light (waits)"
+    assert pages.version_page(registry, VERSION.id, 5)["aliases"] == ["champion (waits)", "light (waits)"]
+    assert pages.version_page(registry, VERSION.id, 6)["aliases"] == ["champion", "light"]
 
 
 def test_who_holds_a_version_is_told_by_name() -> None:
