@@ -22,6 +22,8 @@ NOT_MEASURED: Final = {
     "2:4 sparsity": "only a GPU's tensor cores skip the zeros",
     "TensorRT's INT8 and FP8 of the MLP": "needs a GPU",
     "a draft model": "no model with this vocabulary is much smaller",
+    "llama.cpp's divergence at as many bytes": "its logits are not read",
+    "answers in deadline with lookup, in virtual time": "the simulated worker looks nothing up",
 }
 """What is not measured, and why. `--taught` and `--student` name the folders of the first two."""
 
