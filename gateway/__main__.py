@@ -24,6 +24,7 @@ from gateway.kafka.request_publisher import RequestPublisher
 from gateway.outbound.outbound import Outbound
 from gateway.people.handoffs import Handoffs
 from gateway.people.people import People
+from gateway.people.people_log import PeopleLog
 from gateway.request.cursor import CursorKey
 from gateway.request.inflight import InflightTable
 from gateway.serving.observing import Observing
@@ -41,7 +42,7 @@ from shared.process.clock import now_unix_ms
 from shared.process.lifetime import BAD_INPUT_STATUS, fail, run_until_signal, settle_heap
 from shared.process.tasks import Tasks
 from shared.process.vitals import Vitals
-from shared.records.log_readers import consume_replies, load_erasures, read_erasures, read_reports
+from shared.records.log_readers import consume_replies, load_erasures, read_erasures, read_people, read_reports
 from shared.settings import Settings, load_settings
 from shared.settings.gateway import GatewaySettings
 from shared.sockets.listening import ListenAddress
@@ -178,6 +179,7 @@ class GatewayProcess:
             faq=self._faq,
             history=self._redis.history,
             erasing=self._serving.erasing,
+            talking=self._serving.talking,
             memory=self._memory,
             producer=self._kafka.handoff_producer,
             running=self._redis.running,
@@ -202,6 +204,7 @@ class GatewayProcess:
             quotas=redis.quotas,
             history=redis.history,
             bad_answers=redis.bad_answers,
+            log=PeopleLog(producer=self._kafka.handoff_producer, topics=settings.kafka.topics),
             observe=self._observing.receive,
         )
 
@@ -296,6 +299,9 @@ class GatewayProcess:
         self._tasks.start(read_erasures(kafka.erasures, self._serving.erasing.apply), "erasures")
         if self._settings.edge.signed_faq is not None:
             self._tasks.start(load_erasures(self._settings.kafka, self._serving.erasing.log), "erasure log")
+        talking = self._serving.talking
+        self._tasks.start(read_people(kafka.people, talking.apply, talking.load), "people")
+        self._tasks.start(talking.watch(), "talks")
         await kafka.handoff_producer.start()
         await kafka.producer.start()
         await await_layout(kafka.producer, self._settings.kafka.topics)

@@ -35,6 +35,7 @@ from gateway.serving.receiving import Receiving
 from gateway.serving.resuming import Resuming
 from gateway.serving.sending import Sending
 from gateway.serving.shadowing import Shadowing
+from gateway.serving.talking import Talking
 from gateway.session.connection import Connections
 from gateway.session.rate_limits import RateLimits
 from gateway.session.recall import Recall
@@ -72,6 +73,7 @@ class KafkaClients:
         self.replies = reader(topic=topics.replies, partitions=[partition])
         self.reports = reader(topic=topics.workers, partitions=[BROADCAST_PARTITION], unhurried=True)
         self.erasures = reader(topic=topics.erasures, partitions=[BROADCAST_PARTITION], unhurried=True)
+        self.people = reader(topic=topics.people, partitions=[BROADCAST_PARTITION])
         self.versions = VersionsLog.of(kafka, client_id=source)
         self.follower = LogFollower(lambda number: log(topic=topics.replies, partition=number))
         self.question_reader = QuestionReader(lambda topic, number: log(topic=topic, partition=number))
@@ -90,6 +92,7 @@ class KafkaClients:
                 self.side_producer,
                 self.handoff_producer,
                 self.producer,
+                self.people,
                 self.erasures,
                 self.reports,
                 self.replies,
@@ -207,6 +210,16 @@ class Serving:
             answering=self.answering,
             shadowing=self.shadowing,
         )
+        self.talking = Talking(
+            log=self.people.log,
+            people=self.people,
+            inflight=self.inflight,
+            connections=self.connections,
+            answering=self.answering,
+            claims=self.claims,
+            history=self.history,
+            beside=self._beside,
+        )
         self.receiving = Receiving(
             inflight=self.inflight,
             connections=self.connections,
@@ -244,7 +257,7 @@ class Serving:
 
     def _release_claim(self, entry: Entry, response: Response) -> None:
         session, name = entry.request.session, entry.response_id
-        if entry.publication.published and response.reason in {"client", "internal"}:
+        if entry.publication.published and response.reason in {"client", "person", "internal"}:
             self.claims.leave_to_worker(session, name, entry.request.deadline.deadline_unix_ms)
         else:
             self.claims.release(session, name)
@@ -256,7 +269,7 @@ class Serving:
             limits=self.limits,
             inflight=self.inflight,
             connections=self.connections,
-            admission_gate=self.admission_gate,
+            talking=self.talking,
             tracer=self.tracer,
             deadlines=self.deadlines,
             sending=self.sending,
@@ -275,6 +288,7 @@ class Serving:
             erasing=self.erasing,
             deadlines=self.deadlines,
             claims=self.claims,
+            talking=self.talking,
         )
         return Gateway(
             rate_limits=self.rate_limits,

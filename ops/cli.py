@@ -173,6 +173,9 @@ def token(
     edge: Annotated[
         bool, typer.Option("--edge", help="a token for an edge, which acts for every customer of the tenant")
     ] = False,
+    agent: Annotated[
+        bool, typer.Option("--agent", help="a token for a person at the desk, who answers the tenant's customers")
+    ] = False,
     revoke: Annotated[
         bool, typer.Option("--revoke", help="print no token, but the line of REPLYLINE_AUTH__REVOKED that ends theirs")
     ] = False,
@@ -193,6 +196,7 @@ def token(
         private_key=private_key,
         kid=kid,
         edge=edge,
+        agent=agent,
     )
     sys.stdout.write(f"{made}\n")
 

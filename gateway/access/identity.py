@@ -46,6 +46,8 @@ class Identity:
         expires_unix_ms: when a session with this token ends
         instructs: the client may replace the shop's instructions to the model
         edge: the token belongs to an edge, which acts for every conversation of its tenant (docs/security.md)
+        agent: the token has the role of a person who answers its tenant's customers
+        name: how customers see that person; empty if the token does not say
         issued_unix_ms: when the token was issued; 0 if the token does not say
     """
 
@@ -54,6 +56,8 @@ class Identity:
     expires_unix_ms: float
     instructs: bool = False
     edge: bool = False
+    agent: bool = False
+    name: str = ""
     issued_unix_ms: float = 0.0
 
     def same_person(self, other: "Identity") -> bool:
@@ -112,6 +116,8 @@ class _Claims(msgspec.Struct):
     iat: int | float | None = None
     instructions: bool = False
     edge: bool = False
+    role: object = None
+    name: object = None
 
 
 def verify(token: str, keys: KeySet, rules: TokenRules, now_unix_ms: float) -> Identity:
@@ -221,6 +227,8 @@ def _identity(claims: _Claims, rules: TokenRules, now_unix_ms: float) -> Identit
         expires_unix_ms,
         instructs=claims.instructions,
         edge=claims.edge,
+        agent=claims.role == "agent",
+        name=claims.name if isinstance(claims.name, str) else "",
         issued_unix_ms=(claims.iat or 0) * 1_000.0,
     )
 

@@ -17,6 +17,7 @@ from gateway.doors.ai_sdk.door import AiSdkDoor
 from gateway.doors.chatwoot.door import PREFIX as CHATWOOT
 from gateway.doors.chatwoot.door import ChatwootDoor
 from gateway.doors.chatwoot.poster import ChatwootApi, ChatwootPoster
+from gateway.doors.desk.door import DESK, DeskDoor
 from gateway.doors.edge.door import EDGE, EdgeDoor
 from gateway.doors.openai.door import OpenAiDoor
 from gateway.exchange.exchanges import Exchanges
@@ -27,6 +28,7 @@ from gateway.http.server import HttpServer
 from gateway.outbound.outbound import Outbound
 from gateway.serving.erasing import Erasing
 from gateway.serving.gateway import Gateway
+from gateway.serving.talking import Talking
 from gateway.session.session_limits import session_limits
 from shared.conversation.history import History
 from shared.conversation.session_value import SessionValue
@@ -60,6 +62,7 @@ class Doors:
     faq: LiveFaq
     history: History
     erasing: Erasing
+    talking: Talking
     memory: MemoryWatch
     producer: Producer
     running: SessionValue
@@ -113,7 +116,9 @@ class Doors:
             history=self.history,
             erasing=self.erasing,
         )
-        doors = [Mount(AI_SDK, ai_sdk.app()), *self._make_chatwoot(), Mount(EDGE, edge.app()), Mount("/", openai.app())]
+        desk = DeskDoor(http=http, talking=self.talking, history=self.history, tenant=self.settings.tenant)
+        mounted = [Mount(AI_SDK, ai_sdk.app()), Mount(EDGE, edge.app()), Mount(DESK, desk.app())]
+        doors = [*mounted, *self._make_chatwoot(), Mount("/", openai.app())]
         return HttpServer(app=Starlette(routes=doors), settings=settings, sockets=self.sockets)
 
     def _make_grpc(self) -> "GrpcDoor":

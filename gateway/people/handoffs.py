@@ -4,6 +4,7 @@ informed."""
 import asyncio
 import secrets
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -84,6 +85,15 @@ class Handoffs:
         except StoreUnavailable:
             return own
 
+    async def close(self, session: SessionKey, *, before_unix_ms: int) -> None:
+        """Close the conversation's hand-off of before that time: a person has dealt with it."""
+        found = await self.find(session)
+        if found is None or found.created_unix_ms > before_unix_ms:
+            return
+        self._own.pop(session, None)
+        with suppress(StoreUnavailable):
+            await self.store.remove(found)
+
     def forget(self, session: SessionKey) -> None:
         """Forget an erased conversation. The record in Kafka expires with its retention."""
         self._own.pop(session, None)
@@ -95,7 +105,7 @@ class Handoffs:
         found = await self.find(session)
         if found is not None:
             return Opening(found, was_open=True)
-        generation = await self._generation(session)
+        generation = await self.generation(session)
         await self.quotas.charge_handoff(reason, caller)
         handoff = Handoff(
             id=f"handoff_{secrets.token_hex(12)}",
@@ -123,7 +133,7 @@ class Handoffs:
         await self._remember(handoff, generation)
         return Opening(handoff)
 
-    async def _generation(self, session: SessionKey) -> int:
+    async def generation(self, session: SessionKey) -> int:
         """Return the conversation's generation, or the current time if Redis is unavailable."""
         try:
             return await self.store.generation(session)

@@ -12,6 +12,7 @@ from gateway.access.quotas import Quotas
 from gateway.people.bad_answers import BadAnswers
 from gateway.people.handoff_wish import accepts_offer, wants_person
 from gateway.people.handoffs import Handoffs, Opening
+from gateway.people.people_log import PeopleLog
 from gateway.people.session_answers import SessionAnswers
 from gateway.request.entry import Entry, Request
 from gateway.session.connection import Connection, refuse, start_reply
@@ -68,6 +69,7 @@ class People:
     quotas: Quotas
     history: History
     bad_answers: BadAnswers
+    log: PeopleLog
     observe: Callable[[HandoffRequest | Feedback, Caller], object] = lambda *_: None
     answers: SessionAnswers = field(default_factory=SessionAnswers)
     _beside: Tasks = field(default_factory=lambda: Tasks(task_failed))
@@ -96,6 +98,21 @@ class People:
         found = await self.handoffs.find(connection.session.key)
         if found is not None:
             _send_created(connection, found)
+            if self.log.talks.find(found.session) is None:  # the gateway that opened it died before it wrote that
+                self._offer(connection, found)
+
+    def _offer(self, connection: Connection, handoff: Handoff) -> None:
+        """Let people take the conversation here, if its client shows their messages."""
+        talk = self.log.talks.find(handoff.session)
+        if connection.session.talk is not None and (talk is None or talk.state in {"bot", "resolved"}):
+            self._beside.start(self._offered(handoff))
+
+    async def _offered(self, handoff: Handoff) -> None:
+        generation = await self.handoffs.generation(handoff.session)
+        with suppress(ProtocolError):  # another gateway was first, or the client's return tries again
+            await self.log.move(
+                handoff.session, "waiting", reason=handoff.reason, language=handoff.language, generation=generation
+            )
 
     # --- a client asks for a person
 
@@ -114,6 +131,7 @@ class People:
             refuse(connection, error, request.event_id)
         else:
             _send_created(connection, opening.handoff, request.event_id)
+            self._offer(connection, opening.handoff)
         connection.flush()
 
     async def answer_wish(
@@ -154,6 +172,7 @@ class People:
             return Fallback(source="busy", text=_TEXTS["failed"][language], language=language)
         if connection is not None:
             _send_created(connection, opening.handoff)
+            self._offer(connection, opening.handoff)
         text = _TEXTS["open" if opening.was_open else "created"][language]
         return Fallback(source="handoff", text=text, language=language)
 
@@ -199,6 +218,7 @@ class People:
             opening = await self._open(caller, "fallbacks", self.answers.language_of(entry))
             if opening.handoff is not None and not opening.was_open and connection is not None:
                 _send_created(connection, opening.handoff)
+                self._offer(connection, opening.handoff)
 
     async def _open(self, caller: Caller, reason: HandoffReason, language: Language) -> Opening:
         """Open a hand-off. Raises `ProtocolError` if the caller or the tenant has requested too many."""
@@ -237,9 +257,10 @@ class People:
             metrics.feedback_reasons.labels(rated.reason).inc()
         connection.put(feedback.within(FeedbackRecorded))
 
-    def forget(self, session: SessionKey) -> None:
-        """Forget an erased conversation."""
+    def forget(self, session: SessionKey, generation: int, now_unix_ms: float) -> None:
+        """Forget a conversation that was erased: another generation has begun."""
         self.answers.forget(session)
+        self.log.talks.forget(session, generation, now_unix_ms)
         self.handoffs.forget(session)
 
 

@@ -12,7 +12,7 @@ import msgspec
 from gateway.request.answer import AnswerState
 from gateway.request.entry import Entry, Item
 from shared.faq.fallback import Fallback
-from shared.wire.outcome import ErrorDetail, Outcome, OutcomeT, Response, Source, Timings
+from shared.wire.outcome import ErrorDetail, Outcome, OutcomeT, Reason, Response, Source, Timings
 
 STANDS_IN: Final[tuple[Source, ...]] = ("faq", "quote", "busy")
 
@@ -38,10 +38,15 @@ def cut(entry: Entry, now_unix_ms: float) -> list[Item]:
     return end(entry, as_shown(entry, Outcome.uncounted("incomplete", "deadline")), now_unix_ms)
 
 
-def cancel(entry: Entry, now_unix_ms: float) -> list[Item]:
-    """End an answer that its client has cancelled."""
+def cancel(entry: Entry, now_unix_ms: float, why: Reason = "client") -> list[Item]:
+    """End an answer that its client has cancelled, or that a person gives instead."""
     items = entry.open_late()
-    return [*items, *end(entry, as_shown(entry, Outcome.uncounted("cancelled", "client")), now_unix_ms)]
+    return [*items, *end(entry, as_shown(entry, Outcome.uncounted("cancelled", why)), now_unix_ms)]
+
+
+def hand_over(entry: Entry, now_unix_ms: float) -> list[Item]:
+    """End the answer to a question that a person has got; it has no text."""
+    return [*entry.open_late(), *end(entry, Outcome.uncounted("completed", "stop", "handoff"), now_unix_ms)]
 
 
 def fail(entry: Entry, error: ErrorDetail, now_unix_ms: float) -> list[Item]:

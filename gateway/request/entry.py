@@ -152,6 +152,7 @@ class Entry:
         kept_chars: how much text it held when its answer ended
         deadline: the deadline that applies now: the request's, or a later one while the replies of an adopted answer
             are read from the log
+        for_person: a person answers, so no deadline ends it
     """
 
     request: Request
@@ -162,6 +163,7 @@ class Entry:
     seen: int = 0
     seen_crc: int = 0
     kept_chars: int = 0
+    for_person: bool = False
     response_id: str = field(init=False)
     deadline: Deadline = field(init=False)
 

@@ -54,6 +54,10 @@ class InflightTable:
             entry = self.find(session, event_id)
         return entry if entry is not None and entry.request.session == session else None
 
+    def open_of(self, session: SessionKey) -> list[Entry]:
+        """Return the conversation's open requests."""
+        return [entry for entry in self._open.values() if entry.request.session == session]
+
     def open_before(self, session: SessionKey, generation: int) -> list[Entry]:
         """Return the conversation's open requests of earlier generations, which an erasure has invalidated."""
         return [entry for entry in self._open.values() if _is_before(entry, session, generation)]

@@ -15,9 +15,9 @@ from gateway.request.endings import STANDS_IN, as_shown, end
 from gateway.request.entry import Entry, Item
 from shared.wire.messages import ReplyDelta, ReplyDone
 
-# Ends that may legitimately have less text than was shown: by the deadline, by the client's cancel, or because a second
-# worker refused to restart a request that killed the first one.
-_CUT: Final = ("deadline", "client", "infeasible")
+# Ends that may legitimately have less text than was shown: by the deadline, by the client's cancel, because a person
+# answers, or because a second worker refused to restart a request that killed the first one.
+_CUT: Final = ("deadline", "client", "person", "infeasible")
 
 
 def add_delta(entry: Entry, reply: ReplyDelta, now_unix_ms: float) -> list[Item]:

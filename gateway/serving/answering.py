@@ -25,7 +25,7 @@ from shared.process.tasks import Tasks
 from shared.telemetry import metrics
 from shared.telemetry.faults import caught, contain_each, contained
 from shared.wire.failed_ends import OWN_FAULT
-from shared.wire.outcome import Response
+from shared.wire.outcome import Reason, Response
 
 
 @dataclass(slots=True, kw_only=True)
@@ -183,11 +183,11 @@ class Answering:
         caught("answer", error, request_id=entry.response_id)
         self.fail(entry, torn=entry.answer.created and not was_created)
 
-    def cancel(self, entry: Entry) -> None:
+    def cancel(self, entry: Entry, why: Reason = "client") -> None:
         """Cancel an answer. Never raises: after an internal fault the answer ends as failed."""
         with contained("answer", request_id=entry.response_id) as cancelling:
             self.admission_gate.admissions.withdraw(entry.response_id)
-            self.end(entry, endings.cancel(entry, now_unix_ms()))
+            self.end(entry, endings.cancel(entry, now_unix_ms(), why))
             self.stop_worker(entry)
         if cancelling.error is not None:
             self.fail(entry)

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from gateway.access.charges import Caller
 from gateway.destination.admission import AdmissionLimits, check_connection, check_inflight, promise
-from gateway.destination.gate import AdmissionGate
 from gateway.request.entry import Entry, Request, response_id
 from gateway.request.inflight import InflightTable
 from gateway.request.resumption import learn_question, reattach
@@ -12,6 +11,7 @@ from gateway.serving.answering import Answering
 from gateway.serving.deadlines import Deadlines
 from gateway.serving.erasing import Generation
 from gateway.serving.sending import Sending
+from gateway.serving.talking import Talking
 from gateway.session.connection import Connection, Connections, put_all, refuse
 from gateway.session.effects import CancelRequest
 from gateway.telemetry.tracer import Tracer
@@ -28,7 +28,7 @@ class Asking:
     limits: AdmissionLimits
     inflight: InflightTable
     connections: Connections
-    admission_gate: AdmissionGate
+    talking: Talking
     tracer: Tracer
     deadlines: Deadlines
     sending: Sending
@@ -44,12 +44,13 @@ class Asking:
         if known is not None:
             self._attach(connection, known, asked)
             return
+        gate = self.answering.admission_gate
         check_inflight(
             self.limits,
             inflight=len(self.inflight),
             of_connection=connection.num_inflight,
-            draining=self.admission_gate.draining,
-            memory_full=self.admission_gate.memory.refuses,
+            draining=gate.draining,
+            memory_full=gate.memory.refuses,
         )
         deadline = promise(asked, self.limits, now)
         self.connections.count_in(connection)
@@ -72,8 +73,19 @@ class Asking:
         entry = Entry(request=request, connection_id=session.connection_id)
         with self.inflight.refused_on_error(entry):
             self.inflight.accept(entry)
+            if key in self.talking.log.talks.taken:
+                entry.for_person = True
+                self.answering.run_for(entry, self._ask_person(entry, caller))
+                return
             self.deadlines.watch(entry)
             self.answering.run_for(entry, self.sending.send(entry, caller))
+
+    async def _ask_person(self, entry: Entry, caller: Caller) -> None:
+        """Send a question to the person who has the conversation, or to the workers if the person has given it back."""
+        if not await self.talking.ask(entry, caller):
+            entry.for_person = False
+            self.deadlines.watch(entry)
+            await self.sending.send(entry, caller)
 
     def _attach(self, connection: Connection, known: Entry, asked: ResponseCreate) -> None:
         """Attach a client to the existing answer to its question. Raises `ProtocolError`."""

@@ -73,6 +73,8 @@ class Deadlines:
 
     def watch(self, entry: Entry) -> None:
         """Watch the deadlines of a new request, or of one whose client has resumed."""
+        if entry.for_person:
+            return
         self.due_times.add(entry)
         self._set(entry.deadline.first_token_unix_ms)
 

@@ -155,7 +155,7 @@ class Erasing:
         contain_each(
             "record",
             lambda: self.inflight.forget_before(session, generation),
-            lambda: self.people.forget(session),
+            lambda: self.people.forget(session, generation, now),
         )
 
 

@@ -13,12 +13,14 @@ from gateway.serving.answering import Answering
 from gateway.serving.deadlines import Deadlines
 from gateway.serving.erasing import Erasing
 from gateway.serving.receiving import Receiving
+from gateway.serving.talking import Talking
 from gateway.session.connection import Connection, Connections, put_all
 from gateway.session.effects import OpenSession
 from gateway.session.recall import Recall
 from gateway.telemetry.tracer import Tracer
 from shared.process.clock import wire_unix_ms
 from shared.wire.messages import Resume
+from shared.wire.session_key import SessionKey
 
 
 @dataclass(slots=True, kw_only=True)
@@ -37,24 +39,39 @@ class Resuming:
     erasing: Erasing
     deadlines: Deadlines
     claims: Claims
+    talking: Talking
 
     async def open_session(self, connection: Connection, opening: OpenSession, now: float) -> None:
         """Open a session. The missed text of an answer held here follows immediately; an answer that another gateway
         began is read from the log first."""
         session, resume = connection.session, opening.resume
+        if opening.returns and session.talk is not None:
+            await self.talking.until_loaded()
         generation = (await self.erasing.generation_of(session.key, now)).number if resume is not None else 0
         seal = self.key.seal(session.key)
         points = self._resumable(seal, resume, wire_unix_ms()) if resume is not None else None
         connection.start_session(seal, points or (), now)
         erased = [each for each in points or () if each.generation < generation]
-        missed = [item for each in points or () if each not in erased for item in self._resume(connection, each, now)]
+        ended = [each for each in points or () if each not in erased and self._is_persons(session.key, each)]
+        kept = [each for each in points or () if each not in erased and each not in ended]
+        missed = [item for each in kept for item in self._resume(connection, each, now)]
         connection.put(session.created(recovered=points is not None, replayed=len(missed)))
         put_all(connection, missed)
         for each in erased:
             self._cancel_erased(connection, each, now)
+        for each in ended:
+            self.answering.cancel(self._adopt(connection, each, now), "person")
+        if session.talk is not None:
+            self.connections.join_session(connection)
+            self.talking.reopen(connection)
         if opening.returns:
             self.people.resend_open_handoff(connection)
             self.erasing.note_consent(connection)
+
+    def _is_persons(self, session: SessionKey, point: ResumePoint) -> bool:
+        """Return whether another gateway began an answer in a conversation that a person has, so that no more of it may
+        be shown."""
+        return session in self.talking.log.talks.taken and self.inflight.get_any(point.response_id) is None
 
     def _resumable(self, seal: Seal, resume: Resume, wire_unix_ms: float) -> list[ResumePoint] | None:
         """Return the open answers in a client's cursor, with their ages as of now; None unless all of them can be

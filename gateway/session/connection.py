@@ -14,6 +14,7 @@ from shared.process.tasks import Tasks
 from shared.telemetry import metrics
 from shared.telemetry.faults import contained
 from shared.wire.messages import ServerMessage
+from shared.wire.session_key import SessionKey
 
 
 class Connection(Protocol):
@@ -47,7 +48,7 @@ def put_all(connection: Connection, items: Iterable[Item]) -> None:
         send_away(connection)
 
 
-def write(connection: Connection, items: Iterable[Item] = ()) -> None:
+def write(connection: Connection, items: Iterable[ServerMessage | Item] = ()) -> None:
     """Queue items for the client and flush. Never raises: after an internal fault the client is disconnected."""
     with contained("connection", connection=connection.session.connection_id) as writing:
         for item in items:
@@ -95,6 +96,7 @@ class Connections:
 
     def __init__(self) -> None:
         self._open: dict[str, Connection] = {}
+        self._of_session: dict[SessionKey, tuple[Connection, ...]] = {}
 
     def add(self, connection: Connection) -> None:
         self._open[connection.session.connection_id] = connection
@@ -103,8 +105,27 @@ class Connections:
     def remove(self, connection: Connection) -> bool:
         """Remove a connection; return whether it was open."""
         known = self._open.pop(connection.session.connection_id, None) is not None
+        if connection.session.talk is not None:
+            self._leave_session(connection)
         metrics.connections.set(len(self._open))
         return known
+
+    def _leave_session(self, connection: Connection) -> None:
+        key = connection.session.key
+        others = tuple(each for each in self._of_session.get(key, ()) if each is not connection)
+        if others:
+            self._of_session[key] = others
+        else:
+            self._of_session.pop(key, None)
+
+    def join_session(self, connection: Connection) -> None:
+        """Note the session of a client that shows a person's messages."""
+        key = connection.session.key
+        self._of_session[key] = (*self._of_session.get(key, ()), connection)
+
+    def of_session(self, session: SessionKey) -> tuple[Connection, ...]:
+        """Return the connections of a session whose clients show a person's messages."""
+        return self._of_session.get(session, ())
 
     def of(self, entry: Entry) -> Connection | None:
         """Return the connection that shows an answer; None if it was lost."""

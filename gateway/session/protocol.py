@@ -114,6 +114,7 @@ class Session:
 
     Attributes:
         key: the key of the conversation behind the gateway
+        talk: the number of the last person's message that the client has; None if it shows none
         num_replies_due: tasks that may still write to the client, besides its answers
     """
 
@@ -137,6 +138,7 @@ class Session:
         "rate",
         "session_id",
         "state",
+        "talk",
     )
 
     def __init__(
@@ -157,6 +159,7 @@ class Session:
         self.key = SessionKey(tenant, self.session_id)
         self.identity: Identity | None = None
         self.consent: Consent | None = None
+        self.talk: int | None = None
         self.num_replies_due = 0
         self._gate = gate
         self._address = address
@@ -238,7 +241,7 @@ class Session:
         if callable(self._fresh_session_id):
             self.session_id = self._fresh_session_id()
         self._name_session(message.session_id)
-        self.consent = message.consent
+        self.consent, self.talk = message.consent, message.talk
         self.state = SessionState.OPEN
         return [OpenSession(message.resume, returns=message.session_id is not None)]
 

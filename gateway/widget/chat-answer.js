@@ -10,6 +10,7 @@ import { RatingView } from "./chat-rating.js";
 /** @typedef {import("./protocol.js").ErrorDetail} ErrorDetail */
 /** @typedef {import("./protocol.js").Grounding} Grounding */
 /** @typedef {import("./replyline-client.js").Rating} Rating */
+/** @typedef {import("./replyline-client.js").Said} Said */
 /** @typedef {{ onRetry: () => void, onRate: (rating: Rating) => void, onChoose: (question: string) => void }} Wishes of the customer */
 
 /** @type {Record<Response["source"], "spark" | "page" | "quote" | "chat" | "question" | "clock" | "person">} */
@@ -37,6 +38,7 @@ export class AnswerView {
   /** @type {RatingView | null} */ #rating = null;
   /** @type {Response | null} */ #response = null;
   /** @type {ErrorDetail | null} */ #error = null;
+  /** @type {Said | null} */ #said = null;
 
   /** @param {Strings} strings @param {Wishes} wishes */
   constructor(strings, wishes) {
@@ -49,7 +51,8 @@ export class AnswerView {
   localize(strings) {
     this.#strings = strings;
     this.element.setAttribute("aria-label", strings.answer);
-    if (this.#response) this.finish(this.#response);
+    if (this.#said) this.say(this.#said);
+    else if (this.#response) this.finish(this.#response);
     else if (this.#error) this.fail(this.#error);
     else this.#prose.wait(strings);
   }
@@ -57,6 +60,15 @@ export class AnswerView {
   /** @param {string} text the text so far */
   show(text) {
     this.#prose.show(text);
+  }
+
+  /** Show a person's message instead of an answer. @param {Said} said */
+  say(said) {
+    this.#said = said;
+    this.element.setAttribute("aria-label", said.name);
+    this.show(said.text);
+    const badge = h("span", { class: "badge handoff" }, icon("person"), said.name);
+    this.#foot.replaceChildren(h("div", { class: "meta" }, badge));
   }
 
   /** @param {Response} response its `output_text` replaces the streamed text */

@@ -6,8 +6,7 @@ import { chooseLanguage } from "./chat-strings.js";
 
 /** @typedef {import("./chat-strings.js").Strings} Strings */
 /** @typedef {import("./replyline-client.js").Handoff} Handoff */
-/** @typedef {import("./protocol.js").ErrorDetail} ErrorDetail */
-/** @typedef {{ offered: boolean, wanted: boolean, open: Handoff | null, error?: ErrorDetail }} HandoffState */
+/** @typedef {import("./replyline-client.js").Events["handoff"]} HandoffState */
 
 const REFERENCE_CHARACTERS = 8;
 
@@ -17,7 +16,7 @@ export class CareBar {
   #button;
   element;
   #strings = chooseLanguage([]).strings;
-  /** @type {HandoffState} */ #state = { offered: false, wanted: false, open: null };
+  /** @type {HandoffState} */ #state = { offered: false, wanted: false, open: null, person: null };
 
   /** @param {() => void} onRequest */
   constructor(onRequest) {
@@ -38,15 +37,18 @@ export class CareBar {
   }
 
   #show() {
-    const { offered, wanted, open, error } = this.#state;
+    const { offered, wanted, open, person, error } = this.#state;
+    const isTaken = person?.state === "taken";
+    const told = person && person.state !== "waiting" ? this.#strings.personState[person.state](person.name ?? "") : "";
     const hadFocus = this.#button.matches(":focus");
-    this.element.hidden = !offered && !open && !error;
-    this.element.dataset.state = open ? "open" : error ? "failed" : "none";
+    this.element.hidden = !offered && !open && !error && !told;
+    this.element.dataset.state = open || isTaken ? "open" : error ? "failed" : "none";
     this.#ask.textContent = this.#strings.person;
-    this.#button.hidden = Boolean(open) || !offered;
-    if (open) this.#say(...this.#told(open));
+    this.#button.hidden = Boolean(open) || isTaken || !offered;
+    if (isTaken) this.#say(told);
+    else if (open) this.#say(...this.#told(open));
     else if (error) this.#say(describe(this.#strings, error));
-    else this.#say(wanted ? this.#strings.personWanted : "");
+    else this.#say(wanted ? this.#strings.personWanted : told);
     if (hadFocus && this.#button.hidden) this.#words.focus(); // otherwise the focus would be lost
   }
 

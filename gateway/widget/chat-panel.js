@@ -15,7 +15,9 @@ const MAX_INPUT_CHARACTERS = 4000;
 /** @typedef {import("./protocol.js").Response} Response */
 /** @typedef {import("./protocol.js").ErrorDetail} ErrorDetail */
 /** @typedef {import("./replyline-client.js").Rating} Rating */
-/** @typedef {{ event_id: string, question: string, response?: Response, rating?: Rating | null }} SavedTurn what a reload restores */
+/** @typedef {import("./replyline-client.js").Said} Said */
+/** @typedef {{ event_id: string, question: string, response?: Response, rating?: Rating | null, said?: Said }} SavedTurn
+ *     what a reload restores: a question, or a person's message */
 /** @typedef {SavedTurn & { view: AnswerView, question_element: HTMLElement, settled: boolean }} Turn */
 
 export class ChatPanel {
@@ -112,6 +114,7 @@ export class ChatPanel {
     this.#client.on("delta", ({ event_id, text }) => this.#onText(event_id, text));
     this.#client.on("done", ({ event_id, response }) => this.#onDone(event_id, response));
     this.#client.on("handoff", (detail) => this.#care.show(detail));
+    this.#client.on("said", (said) => this.#onSaid(said));
     this.#client.on("rated", ({ response_id, rating, error }) => this.#onRated(response_id, rating, error));
     this.#client.on("error", ({ event_id, error }) => this.#onError(event_id, error));
     this.#restore();
@@ -191,13 +194,37 @@ export class ChatPanel {
     this.#save();
   }
 
-  /** @param {SavedTurn} saved */
-  #addTurn({ event_id, question, response, rating }) {
-    const view = new AnswerView(this.#strings, {
+  /** @param {string} event_id */
+  #view(event_id) {
+    return new AnswerView(this.#strings, {
       onRetry: () => this.#askAgain(event_id),
       onRate: (rating) => this.#rate(event_id, rating),
       onChoose: (question) => this.#choose(question),
     });
+  }
+
+  /** @param {Said} said a person's message */
+  #addSaid(said) {
+    const view = this.#view(said.message_id);
+    const { message_id: event_id } = said;
+    view.say(said);
+    this.#turns.set(event_id, { event_id, question: "", said, view, question_element: h("span"), settled: true });
+    if (this.#empty.parentNode) this.#empty.remove();
+    this.#log.append(view.element);
+    this.#showActivity();
+  }
+
+  /** @param {Said} said */
+  #onSaid(said) {
+    this.#addSaid(said);
+    this.#keepAtEnd();
+    this.#announcer.say(`${said.name}: ${said.text}`);
+    this.#save();
+  }
+
+  /** @param {SavedTurn} saved */
+  #addTurn({ event_id, question, response, rating }) {
+    const view = this.#view(event_id);
     const question_element = h(
       "article",
       { class: "question", "aria-label": this.#strings.you },
@@ -305,14 +332,21 @@ export class ChatPanel {
   // --- a reload keeps the conversation -----------------------------------------------------------------------
 
   #save() {
-    const failed = (/** @type {Turn} */ turn) => turn.settled && !turn.response;
+    const failed = (/** @type {Turn} */ turn) => turn.settled && !turn.response && !turn.said;
     const turns = [...this.#turns.values()].filter((turn) => !failed(turn));
-    const saved = turns.map(({ event_id, question, response, rating }) => ({ event_id, question, response, rating }));
+    const saved = turns.map(({ event_id, question, response, rating, said }) => ({
+      event_id, question, response, rating, said,
+    }));
     this.#storage.set(this.#storageKey, toJson(saved));
   }
 
   #restore() {
     for (const turn of this.#saved()) {
+      if (turn.said) {
+        this.#addSaid(turn.said);
+        this.#client.restoreSaid([turn.said]);
+        continue;
+      }
       this.#addTurn(turn);
       if (!turn.response) this.#client.create(turn.question, { event_id: turn.event_id });
     }
@@ -428,7 +462,8 @@ export class ChatPanel {
 const isSavedTurn = (turn) =>
   typeof turn?.event_id === "string" &&
   typeof turn.question === "string" &&
-  (turn.response === undefined || typeof turn.response?.output_text === "string");
+  (turn.response === undefined || typeof turn.response?.output_text === "string") &&
+  (turn.said === undefined || (typeof turn.said?.text === "string" && typeof turn.said.message_id === "string"));
 
 /** Label a button that shows only an icon. @param {HTMLElement} button @param {string} words */
 export function name(button, words) {

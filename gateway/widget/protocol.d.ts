@@ -62,6 +62,19 @@ export type Limits = {
   first_token_ms: number;
   deadline_ms: number;
 };
+export type PersonMessage = {
+  type: "person.message";
+  message_id: string;
+  n: number;
+  name: string;
+  text: string;
+  at: number;
+};
+export type PersonState = {
+  type: "person.state";
+  state: "bot" | "resolved" | "taken" | "waiting";
+  name?: string;
+};
 export type Ping = {
   type: "ping";
 };
@@ -76,7 +89,7 @@ export type Replaced = {
 export type Response = {
   id: string;
   status: "cancelled" | "completed" | "failed" | "incomplete";
-  reason: "client" | "deadline" | "infeasible" | "internal" | "max_output_tokens" | "stop";
+  reason: "client" | "deadline" | "infeasible" | "internal" | "max_output_tokens" | "person" | "stop";
   source: "busy" | "clarify" | "courtesy" | "faq" | "handoff" | "mixed" | "model" | "quote" | "unsure";
   output_text: string;
   usage: Usage;
@@ -177,6 +190,7 @@ export type SessionStart = {
   resume?: Resume;
   client?: ClientInfo;
   consent?: Consent;
+  talk?: number;
 };
 export type Timings = {
   admission_ms?: number;
@@ -191,4 +205,4 @@ export type Usage = {
   output_tokens?: number;
 };
 export type ClientMessage = SessionStart | SessionRefresh | SessionDelete | ResponseCreate | ResponseCancel | HandoffRequest | Feedback | Pong;
-export type ServerMessage = SessionCreated | SessionRefreshed | SessionDeleted | SessionClosing | ResponseCreated | ResponseDelta | ResponseDone | HandoffCreated | FeedbackRecorded | ErrorEvent | Ping;
+export type ServerMessage = SessionCreated | SessionRefreshed | SessionDeleted | SessionClosing | ResponseCreated | ResponseDelta | ResponseDone | HandoffCreated | PersonState | PersonMessage | FeedbackRecorded | ErrorEvent | Ping;

@@ -3,7 +3,7 @@
  * connections. Sending one twice does no harm.
  *
  * @import { ClientMessage, ErrorDetail } from "./protocol.js"
- * @import { Events, Handoff, Language, Rating } from "./replyline-client.js"
+ * @import { Events, Handoff, Language, Person, Rating } from "./replyline-client.js"
  */
 
 export class Care {
@@ -11,6 +11,7 @@ export class Care {
   /** @type {Map<string, { event_id: string, rating: Rating }>} by response_id */ #ratings = new Map();
   #offered = false;
   /** @type {Handoff | null} the one that is open */ #open = null;
+  /** @type {Person | null} who answers; null as long as no person was asked */ #person = null;
   #send;
   #emit;
   #newEventId;
@@ -47,7 +48,7 @@ export class Care {
   /** A session has started: send everything again that was not confirmed. @param {boolean} offered @param {boolean} isAnother */
   begin(offered, isAnother) {
     this.#offered = offered;
-    if (isAnother) this.#open = null; // for a continued session the server sends the open hand-off
+    if (isAnother) this.#open = this.#person = null; // for a continued session the server sends both
     this.#tell();
     this.#sendRequest();
     for (const response_id of this.#ratings.keys()) this.#sendRating(response_id);
@@ -56,7 +57,14 @@ export class Care {
   /** Forget the erased conversation. */
   forget() {
     this.#ratings.clear();
-    this.#request = this.#open = null;
+    this.#request = this.#open = this.#person = null;
+    this.#tell();
+  }
+
+  /** @param {Person} message */
+  onPerson({ state, name }) {
+    this.#person = { state, name };
+    if (state === "bot" || state === "resolved") this.#open = null;
     this.#tell();
   }
 
@@ -91,7 +99,8 @@ export class Care {
   }
 
   #tell(/** @type {ErrorDetail | undefined} */ error = undefined) {
-    this.#emit("handoff", { offered: this.#offered, wanted: this.wanted, open: this.#open, error });
+    const person = this.#person;
+    this.#emit("handoff", { offered: this.#offered, wanted: this.wanted, open: this.#open, person, error });
   }
 
   #sendRequest() {

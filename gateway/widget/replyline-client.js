@@ -15,11 +15,13 @@
  *
  * @import { ClientMessage, ErrorDetail, Feedback, HandoffCreated, HandoffRequest, Response } from "./protocol.js"
  * @import { ResponseCreate, ResponseCreated, ResponseDelta, ResponseDone } from "./protocol.js"
- * @import { ServerMessage, SessionCreated } from "./protocol.js"
+ * @import { PersonMessage, PersonState, ServerMessage, SessionCreated } from "./protocol.js"
  * @typedef {"idle" | "connecting" | "online" | "reconnecting" | "closed"} State
  * @typedef {NonNullable<Feedback["rating"]>} Rating
  * @typedef {NonNullable<HandoffRequest["language"]>} Language
  * @typedef {Omit<HandoffCreated, "type" | "event_id">} Handoff
+ * @typedef {Omit<PersonMessage, "type">} Said
+ * @typedef {Omit<PersonState, "type">} Person
  * @typedef {Partial<Omit<ResponseCreate, "type" | "input">>} CreateOptions an earlier question's `event_id` reattaches to
  *     its answer
  * @typedef {object} Events
@@ -27,8 +29,9 @@
  * @property {{ event_id: string }} created the server has accepted the question
  * @property {{ event_id: string, text: string }} delta the whole text so far
  * @property {{ event_id: string, response: Response }} done the answer, once
- * @property {{ offered: boolean, wanted: boolean, open: Handoff | null, error?: ErrorDetail }} handoff whether a person
- *     can be requested, and was requested; the open hand-off
+ * @property {{ offered: boolean, wanted: boolean, open: Handoff | null, person: Person | null, error?: ErrorDetail }}
+ *     handoff whether a person can be requested, and was requested; the open hand-off; who answers
+ * @property {Said} said a person's message, once
  * @property {{ response_id: string, rating: Rating | null, error?: ErrorDetail }} rated the current rating of
  *     an answer; null if it could not be saved
  * @property {{ event_id?: string, error: ErrorDetail }} error with an event_id: there will be no answer to that question
@@ -98,6 +101,8 @@ export class ReplylineClient extends EventTarget {
   #heardAt = 0; // Unix milliseconds: a monotonic clock stops while the machine sleeps
   /** @type {number | undefined} */ #refreshTimer;
   #erasing = false;
+  #talk = 0; // the last person's message
+  /** @type {Set<string>} ids of the persons' messages */ #said = new Set();
   #care = new Care(
     (message) => this.#takesQuestions && this.#send(message),
     (type, detail) => this.#emit(type, detail),
@@ -188,6 +193,11 @@ export class ReplylineClient extends EventTarget {
     this.#care.rate(response_id, rating);
   }
 
+  /** Name the persons' messages that the page shows already, before `connect`. @param {Said[]} messages */
+  restoreSaid(messages) {
+    for (const { message_id, n } of messages) this.#isNew(message_id, n);
+  }
+
   /** Ask the server to stop. `done` follows with status "cancelled" (or "completed", if the answer ended first). */
   cancel(/** @type {string} */ event_id) {
     const question = this.#questions.get(event_id);
@@ -205,6 +215,7 @@ export class ReplylineClient extends EventTarget {
   deleteSession() {
     this.#questions.clear();
     this.#care.forget();
+    this.#forgetSaid();
     if (!this.#sessionId) return;
     this.#erasing = true;
     if (this.#state === "online") this.#send({ type: "session.delete" });
@@ -383,6 +394,7 @@ export class ReplylineClient extends EventTarget {
         : undefined,
       client: CLIENT,
       consent: training || consented ? { training } : undefined, // false withdraws it
+      talk: this.#talk,
     });
   }
 
@@ -430,6 +442,10 @@ export class ReplylineClient extends EventTarget {
         return this.#onDone(message);
       case "handoff.created":
         return this.#care.onHandoff(message);
+      case "person.state":
+        return this.#care.onPerson(message);
+      case "person.message":
+        return this.#onSaid(message);
       case "feedback.recorded":
         return this.#care.onRated(message);
       case "error":
@@ -447,6 +463,7 @@ export class ReplylineClient extends EventTarget {
     this.#restartWatchdog();
     const isAnother = this.#sessionId !== session_id;
     if (isAnother) this.#cursor = null;
+    if (isAnother && this.#sessionId !== null) this.#forgetSaid();
     this.#sessionId = session_id;
     this.#storage.set(this.#storageKey, session_id);
     if (this.#consent?.training) this.#storage.set(this.#consentKey, session_id);
@@ -470,6 +487,24 @@ export class ReplylineClient extends EventTarget {
     this.#drop();
     this.#setState("connecting");
     this.#open();
+  }
+
+  /** @param {PersonMessage} message */
+  #onSaid({ message_id, n, name, text, at }) {
+    if (this.#isNew(message_id, n)) this.#emit("said", { message_id, n, name, text, at });
+  }
+
+  /** @param {string} message_id @param {number} n */
+  #isNew(message_id, n) {
+    this.#talk = n;
+    const isNew = !this.#said.has(message_id);
+    this.#said.add(message_id);
+    return isNew;
+  }
+
+  #forgetSaid() {
+    this.#talk = 0;
+    this.#said.clear();
   }
 
   /** @param {ResponseCreated} message */

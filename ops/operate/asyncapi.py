@@ -19,6 +19,8 @@ from shared.wire.messages import (
     ClientMessage,
     Erase,
     Forgotten,
+    PeopleMove,
+    PeopleSaid,
     ReplyDelta,
     ReplyDone,
     ServerMessage,
@@ -48,6 +50,8 @@ _KAFKA_MESSAGES: tuple[type[Message], ...] = (
     Adopt,
     Erase,
     Forgotten,
+    PeopleMove,
+    PeopleSaid,
     Handoff,
     WorkerReport,
 )
@@ -123,6 +127,7 @@ def _topics() -> Document:
         names.erasures: _topic(names.erasures, (Erase,)),
         names.forgotten: _topic(names.forgotten, (Forgotten,)),
         names.handoffs: _topic(names.handoffs, (Handoff,)),
+        names.people: _topic(names.people, (PeopleMove, PeopleSaid, Erase)),
         names.workers: _topic(names.workers, (WorkerReport,)),
         names.dead_letters: _topic(names.dead_letters, ()) | {"messages": _named("DeadLetter")},
     }

@@ -59,6 +59,7 @@ def _of_gateways(settings: Settings) -> Iterator[Right]:
         "gateway", "Write", "topic", topics.replies, "ends decided by this gateway, for clients that resume elsewhere"
     )
     yield Right("gateway", "Write", "topic", topics.handoffs, "customers who wait for a person")
+    yield Right("gateway", "Write", "topic", topics.people, "what people and their customers say")
     yield Right("gateway", "Write", "topic", topics.observations, "how a rollout's answers ended")
     yield Right("gateway", "Write", "topic", topics.demand, "what customers ask, before admission")
     yield Right("gateway", "Write", "topic", topics.dead_letters, "what it cannot route")
@@ -68,6 +69,7 @@ def _of_gateways(settings: Settings) -> Iterator[Right]:
     yield Right("gateway", "Read", "topic", topics.replies, "answers, and other gateways' for clients that resume")
     yield Right("gateway", "Read", "topic", topics.workers, "workers' reports of their capacity")
     yield Right("gateway", "Read", "topic", topics.erasures, "what other gateways' customers erase")
+    yield Right("gateway", "Read", "topic", topics.people, "what people and their customers say at other gateways")
     yield Right("gateway", "Read", "topic", topics.versions, "which version serves which requests")
     yield Right("gateway", "Read", "topic", topics.inbox, "other services' requests, to be routed")
     yield from _to_see_copies(settings, "gateway")

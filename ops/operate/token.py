@@ -31,6 +31,7 @@ def mint_token(
     private_key: Path | None = None,
     kid: str | None = None,
     edge: bool = False,
+    agent: bool = False,
 ) -> str:
     """Return a token that a gateway with these settings accepts.
 
@@ -43,6 +44,7 @@ def mint_token(
         private_key: a PEM file to sign with instead; its public key must be in the gateway's JWKS
         kid: the key's id in the JWKS
         edge: the token is for an edge
+        agent: the token is for a person who answers the tenant's customers
 
     Raises:
         SettingsError: there is no key, or the gateway would refuse the token
@@ -56,6 +58,7 @@ def mint_token(
         "iat": now_unix_ms / 1_000,
         "exp": int(now_unix_ms / 1_000) + ttl_s,
         **({"edge": True} if edge else {}),
+        **({"role": "agent"} if agent else {}),
     }
     token = jwt.encode(claims, key, algorithm=public.algorithm, headers={"kid": kid} if kid is not None else None)
     rules = TokenRules(issuer=auth.issuer, audience=auth.audience)

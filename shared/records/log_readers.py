@@ -23,22 +23,24 @@ from shared.wire.codec import (
     decode_demand,
     decode_erase,
     decode_forgotten,
+    decode_people,
     decode_reply,
     decode_report,
     decode_scaling,
     msgpack_encode,
 )
-from shared.wire.messages import Erase, Forgotten, Reply
+from shared.wire.messages import Erase, Forgotten, PeopleRecord, Reply
 from shared.wire.reports import WorkerReport
 from shared.wire.scaling import DemandReport, ScalingRecord
 from shared.wire.session_key import SessionKey
-from shared.wire.topics import BROADCAST_PARTITION, TopicNames
+from shared.wire.topics import BROADCAST_PARTITION, PEOPLE_MS, TopicNames
 
 log = get_logger()
 
 _LOAD_AGAIN_S: Final = 1.0
 
 UpdateWorker = Callable[[str, WorkerReport | None], None]
+Loaded = Callable[[], object]
 UpdateGateway = Callable[[str, DemandReport | None], None]
 
 
@@ -104,14 +106,20 @@ def apply_report(record: Record, update_worker: UpdateWorker) -> None:
     update_worker(report.worker_id, report)
 
 
-def erasure_records(topics: TopicNames, session: SessionKey, generation: int) -> tuple[Outgoing, Outgoing]:
-    """Return the two records of an erasure.
+def erasure_records(topics: TopicNames, session: SessionKey, generation: int) -> tuple[Outgoing, ...]:
+    """Return the records of an erasure.
 
-    The first makes workers and gateways drop earlier generations; the second makes `replyline learn` delete its copies.
+    The first makes workers and gateways drop earlier generations; the second is for gateways that read what people said
+    from its beginning; the third makes `replyline learn` delete its copies.
     """
     erase = Erase(tenant=session.tenant, session_id=session.session_id, generation=generation)
     record = Outgoing(topics.erasures, msgpack_encode(erase), partition=BROADCAST_PARTITION)
-    return record, forgotten_record(topics, session, generation)
+    return record, people_record(topics, erase), forgotten_record(topics, session, generation)
+
+
+def people_record(topics: TopicNames, record: PeopleRecord) -> Outgoing:
+    """Return a record of `chat.people`."""
+    return Outgoing(topics.people, msgpack_encode(record), partition=BROADCAST_PARTITION)
 
 
 def forgotten_record(topics: TopicNames, session: SessionKey, unix_ms: int) -> Outgoing:
@@ -145,6 +153,26 @@ async def read_erasures(reader: PartitionReader, erased: Callable[[Erase, int], 
             metrics.records_ignored.labels("erasure").inc()
 
     await _read(reader, "kafka erasures", apply)
+
+
+async def read_people(reader: PartitionReader, apply: Callable[[PeopleRecord, Record], None], loaded: Loaded) -> None:
+    """Read what people and their customers say until cancelled, from as far back as it is kept, and call `apply` with
+    each record. Call `loaded` once what was written before has been applied. Other records are counted and skipped."""
+
+    def apply_one(record: Record) -> None:
+        try:
+            apply(decode_people(record.value), record)
+        except ProtocolError:
+            metrics.records_ignored.labels("people").inc()
+
+    await reader.start(since_unix_ms=int(wire_unix_ms() - PEOPLE_MS))
+    end = await reader.end(BROADCAST_PARTITION)
+    while (reader.next_offset(BROADCAST_PARTITION) or 0) < end:
+        for record in await reader.read():
+            with contained("record", offset=record.offset):
+                apply_one(record)
+    loaded()
+    await _read(reader, "kafka people", apply_one)
 
 
 async def load_erasures(settings: KafkaSettings, erasures: ErasureLog) -> None:

@@ -260,6 +260,15 @@ class HandoffSettings(WebhookSettings):
             'hand a conversation off after this many fallbacks or "nothing is known" answers in a row (0: never)'
         ),
     )
+    silent_s: int = Field(
+        600,
+        ge=10,
+        le=86_400,
+        description=(
+            "seconds that a person may leave a customer without a reply; then the conversation waits again and the "
+            "model answers"
+        ),
+    )
     wishes: tuple[str, ...] = Field(
         (),
         description=(

@@ -295,11 +295,13 @@ versions_unreadable = Gauge(
 )
 records_ignored = Counter(
     "replyline_records_ignored_total",
-    "Records given up and kept nowhere: a report, cancel, erasure, hand-off, post, version, observation, "
+    "Records given up and kept nowhere: a report, cancel, erasure, hand-off, people, post, version, observation, "
     "demand or size that cannot be read, a reply that no topic takes",
     ["what"],
 )
-for _what in ("report", "cancel", "erasure", "handoff", "post", "version", "observation", "demand", "scaling", "reply"):
+for _what in (
+    "report", "cancel", "erasure", "handoff", "people", "post", "version", "observation", "demand", "scaling", "reply",
+):  # fmt: skip
     records_ignored.labels(_what)
 passed_on = Counter(
     "replyline_passed_on_total",

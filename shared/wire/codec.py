@@ -18,6 +18,7 @@ from shared.wire.messages import (
     Erase,
     Forgotten,
     Notice,
+    PeopleRecord,
     Reply,
     ServerMessage,
 )
@@ -155,6 +156,9 @@ decode_notice: Final[Callable[[bytes | None], Notice]] = record_decoder(
     Notice, "neither a chat.cancel nor a chat.adopt"
 )
 decode_erase: Final[Callable[[bytes | None], Erase]] = record_decoder(Erase, "not a chat.erase")
+decode_people: Final[Callable[[bytes | None], PeopleRecord]] = record_decoder(
+    PeopleRecord, "none of people.move, people.said, chat.erase"
+)
 decode_forgotten: Final[Callable[[bytes | None], Forgotten]] = record_decoder(Forgotten, "not a chat.forgotten")
 decode_observation: Final[Callable[[bytes | None], Observation]] = record_decoder(Observation, "not a chat.observation")
 decode_report: Final[Callable[[bytes | None], WorkerReport]] = record_decoder(WorkerReport, "not a chat.worker")

@@ -41,6 +41,8 @@ Rating = Literal["up", "down"]
 RatingReason = Literal["wrong", "incomplete", "unclear", "off_topic", "slow", "other"]
 # The languages of the FAQ, the fallback and the widget.
 Language = Annotated[Literal["en", "zh"], Meta(extra={"reads": nearest_language})]
+# Who answers: the model until a person has time, a person, the model again, the model since the request was closed.
+TalkState = Literal["waiting", "taken", "bot", "resolved"]
 
 
 # --- client → gateway -----------------------------------------------------------------------------------------------
@@ -78,11 +80,16 @@ Turns = Annotated[tuple[Said, ...], Meta(max_length=MAX_TURNS)]
 
 
 class SessionStart(Message, frozen=True, tag="session.start"):
+    """Open or continue a session. `talk`: the client shows a person's messages, and has those up to this `n` (0: none).
+    Without it no person can take the conversation.
+    """
+
     token: str | None = None
     session_id: Identifier | None = None
     resume: Resume | None = None
     client: ClientInfo | None = None
     consent: Consent | None = None
+    talk: Count | None = None
 
 
 class SessionRefresh(Message, frozen=True, tag="session.refresh"):
@@ -219,6 +226,25 @@ class HandoffCreated(Message, frozen=True, tag="handoff.created"):
     event_id: str | None = None
 
 
+class PersonState(Message, frozen=True, tag="person.state"):
+    """Who answers in this conversation, and the person's name. Sent on each change, and to a client that returns. From
+    `taken` on the client gets no word of the model or the FAQ, until `bot` or `resolved`.
+    """
+
+    state: TalkState
+    name: str | None = None
+
+
+class PersonMessage(Message, frozen=True, tag="person.message"):
+    """A person's words. `n` grows with each message of the conversation; the client sends its last one as `talk`."""
+
+    message_id: str
+    n: Count
+    name: str
+    text: str
+    at: int  # Unix milliseconds
+
+
 class FeedbackRecorded(_Rated, frozen=True, tag="feedback.recorded"):
     """The recorded feedback of an answer; it replaces earlier feedback."""
 
@@ -241,6 +267,8 @@ ServerMessage = (
     | ResponseDelta
     | ResponseDone
     | HandoffCreated
+    | PersonState
+    | PersonMessage
     | FeedbackRecorded
     | ErrorEvent
     | Ping
@@ -359,6 +387,43 @@ class Erase(Message, frozen=True, tag="chat.erase"):
     generation: Count
 
 
+class PeopleMove(Message, frozen=True, tag="people.move"):
+    """Another answerer of a conversation. Of two moves of one epoch the first in the log counts.
+
+    Attributes:
+        agent: the person who takes the conversation, or gives it back; empty if a gateway moved it.
+        name: how the customer sees the person.
+        reason, language: of the hand-off, for `waiting`.
+        generation: the conversation's (`shared.conversation.erasures`).
+    """
+
+    tenant: Tenant
+    session_id: Identifier
+    epoch: Count
+    to: TalkState
+    agent: str = ""
+    name: str = ""
+    reason: Label = ""
+    language: Language = "en"
+    generation: Count = 0
+
+
+class PeopleSaid(Message, frozen=True, tag="people.said"):
+    """Words in a conversation that a person has taken. A message counts once by its `message_id`; a person's only in
+    the epoch in which that person has the conversation.
+    """
+
+    tenant: Tenant
+    session_id: Identifier
+    message_id: Identifier
+    by: Literal["customer", "agent"]
+    text: Text
+    epoch: Count = 0
+    agent: str = ""
+    generation: Count = 0
+
+
+PeopleRecord = PeopleMove | PeopleSaid | Erase
 Reply = ReplyDelta | ReplyDone
 # Notices about a request that was asked before.
 Notice = Cancel | Adopt

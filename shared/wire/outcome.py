@@ -10,7 +10,7 @@ from shared.wire.fields import Count
 from shared.wire.lanes import Lane
 
 Status = Literal["completed", "incomplete", "cancelled", "failed"]
-Reason = Literal["stop", "max_output_tokens", "deadline", "client", "infeasible", "internal"]
+Reason = Literal["stop", "max_output_tokens", "deadline", "client", "person", "infeasible", "internal"]
 # Who wrote an answer: "mixed" is the model's text with some of an FAQ entry's, "quote" an FAQ entry under its own
 # question, without a claim that it answers the customer's, "clarify" asks which of the entries in `grounding` is meant,
 # "courtesy" is a fixed line that returns a greeting, "unsure" says that nothing is known.

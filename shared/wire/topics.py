@@ -33,11 +33,14 @@ DEAD_REPLAYS: Final = "dead-letter-replays"
 
 BROADCAST_PARTITION: Final = 0
 """The only partition used of `chat.erasures`, `chat.workers`, `chat.versions`, which every process reads, and of
-`chat.forgotten`, `chat.observations`, `chat.demand` and `chat.scaling`. A reader does not see partitions added later.
+`chat.people`, `chat.forgotten`, `chat.observations`, `chat.demand` and `chat.scaling`. A reader does not see partitions
+added later.
 """
 
 KEPT_MS: Final = 900_000
 """Retention of questions and answers, unless a deadline may be later."""
+PEOPLE_MS: Final = 86_400_000
+"""Retention of what people and their customers say to each other."""
 _WEEK_MS: Final = 7 * 86_400_000
 _ERASURES_MS: Final = 32 * 86_400_000
 OBSERVATIONS_MS: Final = 14 * 86_400_000
@@ -93,6 +96,8 @@ class TopicNames:
     """How many workers were wanted and found, and why; the key is the pool's name."""
     handoffs = _Topic("chat.handoffs")
     """Customers who wait for a person; people read it."""
+    people = _Topic("chat.people")
+    """Who answers in a conversation that a person takes, and what is said in it; gateways read it whole."""
     posts = _Topic("chat.posts")
     """Answers that gateways post to a help desk."""
     dead_letters = _Topic("chat.dead-letters")
@@ -116,6 +121,7 @@ class TopicNames:
             self.demand: 1,
             self.scaling: 1,
             self.handoffs: 1,
+            self.people: 1,
             self.posts: request_partitions,
             self.dead_letters: 1,
         }
@@ -152,7 +158,8 @@ class TopicNames:
         config = {"compression.type": compression, "min.insync.replicas": str(min_in_sync)}
         if topic in {self.inbox, self.replies, self.external_replies, self.posts} or self.bucket_of(topic) is not None:
             config |= {"retention.ms": str(kept_ms), "segment.ms": str(kept_ms // 3)}
-        if topic in {self.inbox, self.cancels, self.erasures, self.forgotten} or self.bucket_of(topic) is not None:
+        timed = {self.inbox, self.cancels, self.erasures, self.people, self.forgotten}
+        if topic in timed or self.bucket_of(topic) is not None:
             # finds records by their time of arrival, which does not depend on producers' clocks
             config["message.timestamp.type"] = "LogAppendTime"
         if topic in {self.workers, self.demand}:
@@ -163,6 +170,8 @@ class TopicNames:
             config["retention.ms"] = str(_WEEK_MS)
         if topic == self.erasures:
             config["retention.ms"] = str(_ERASURES_MS)
+        if topic == self.people:
+            config |= {"retention.ms": str(PEOPLE_MS), "segment.ms": str(PEOPLE_MS // 24)}
         if topic == self.observations:
             config["retention.ms"] = str(OBSERVATIONS_MS)
         if topic == self.scaling:

@@ -2,7 +2,14 @@
 
 from playwright.async_api import expect
 
-from shared.wire.messages import Feedback, HandoffCreated, HandoffRequest, SessionStart
+from shared.wire.messages import (
+    Feedback,
+    HandoffCreated,
+    HandoffRequest,
+    PersonMessage,
+    PersonState,
+    SessionStart,
+)
 from shared.wire.outcome import ErrorDetail
 from tests.browser.pages import OpenChat, ask
 from tests.browser.scripted_gateway import Script, ScriptedGateway
@@ -127,3 +134,31 @@ async def test_without_people_there_is_no_button_and_a_new_chat_has_no_hand_off(
     await page.reload()
     await expect(page.get_by_text("Connected")).to_be_visible()
     await expect(page.get_by_role("button", name="Talk to a person")).to_be_hidden()
+
+
+async def test_the_customer_sees_who_writes_each_message_once_and_after_a_reload_too(
+    gateway: ScriptedGateway, open_chat: OpenChat
+) -> None:
+    page = await open_chat()
+    await ask(page)
+    assert [start.talk for start in gateway.starts] == [0]
+    hello = PersonMessage(message_id="m1", n=4, name="Anna", text="It is on its way.", at=5)
+    await gateway.broadcast(PersonState(state="taken", name="Anna"))
+    for _ in range(2):
+        await gateway.broadcast(hello)
+    said = page.get_by_role("article", name="Anna")
+    await expect(page.get_by_text("Anna answers you now.")).to_be_visible()
+    await expect(said).to_have_count(1)
+    await expect(said).to_contain_text("It is on its way.")
+    await expect(page.locator("[aria-live=polite]")).to_contain_text("Anna: It is on its way.")
+    await expect(page.get_by_role("button", name="Talk to a person")).to_be_hidden()
+    await page.reload()
+    await expect(said).to_have_count(1)
+    assert [start.talk for start in gateway.starts] == [0, 4]
+    await gateway.broadcast(hello)
+    await gateway.broadcast(PersonState(state="bot", name="Anna"))
+    await expect(page.get_by_text("Anna has handed the chat back to the assistant.")).to_be_visible()
+    await expect(page.get_by_role("button", name="Talk to a person")).to_be_visible()
+    await expect(said).to_have_count(1)
+    await page.get_by_role("button", name="New chat").click()
+    await expect(said).to_have_count(0)

@@ -93,6 +93,7 @@ class Client:
         token: str | None = None,
         cursor: str | None = None,
         age_ms: int | None = None,
+        talk: int | None = None,
         pong: bool = True,
         sock: Socket | None = None,
     ) -> AsyncIterator[Self]:
@@ -113,7 +114,7 @@ class Client:
                 if start:
                     aged = {} if age_ms is None else {"age_ms": age_ms}
                     resume = {"cursor": cursor, **aged} if cursor is not None else None
-                    named = {"session_id": session_id, "token": token, "resume": resume}
+                    named = {"session_id": session_id, "token": token, "resume": resume, "talk": talk}
                     given = {name: value for name, value in named.items() if value is not None}
                     await client.send({"type": "session.start", **given})
                     await client.of_type("session.created")

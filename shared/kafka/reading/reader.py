@@ -55,6 +55,18 @@ class TopicReader:
         if consumer is not None:
             await stop_consumer(consumer, limit_s=self._settings.request_timeout_ms / 1_000)
 
+    async def _end(self, place: TopicPartition) -> int:
+        """Return the offset that the partition's next record will get.
+
+        Raises:
+            BrokerUnavailable: Kafka does not answer.
+        """
+        try:
+            ends = await self._started.end_offsets([place])
+        except KafkaError as error:
+            raise BrokerUnavailable(f"cannot read the end of {place}: {error!r}") from error
+        return int(ends[place])
+
     @property
     def _started(self) -> AIOKafkaConsumer:
         assert self._consumer is not None, "used before start"
@@ -190,6 +202,10 @@ class PartitionReader(TopicReader):
             return []
         return await self._read(timeout_ms=timeout_ms, max_records=max_records)
 
+    async def end(self, partition: int) -> int:
+        """Return the offset that the partition's next record will get. Raises `BrokerUnavailable`."""
+        return await self._end(TopicPartition(self._topic, partition))
+
     def next_offset(self, partition: int) -> int | None:
         """Return the offset of the next record to read; None before `start`."""
         return self._positions.next_offset(TopicPartition(self._topic, partition))
@@ -224,11 +240,7 @@ class LogReader(TopicReader):
         Raises:
             BrokerUnavailable: Kafka does not answer.
         """
-        try:
-            ends = await self._started.end_offsets([self._place])
-        except KafkaError as error:
-            raise BrokerUnavailable(f"cannot read the end of {self._place}: {error!r}") from error
-        return int(ends[self._place])
+        return await self._end(self._place)
 
     async def next_offset(self) -> int:
         """Return the offset of the next record to read."""

@@ -268,6 +268,7 @@ PLACES: Final[dict[str, Place]] = {
     ),
     "Kafka: `chat.dead-letters`": of_kafka(TOPICS.dead_letters, kept_ms=7 * DAY_MS),
     "Kafka: `chat.handoffs`": of_kafka(TOPICS.handoffs, kept_ms=7 * DAY_MS),
+    "Kafka: `chat.people`": of_kafka(TOPICS.people, kept_ms=DAY_MS),
     "Kafka: `chat.cancels`": of_kafka(TOPICS.cancels, kept_ms=7 * DAY_MS),
     "Kafka: `chat.erasures`": of_kafka(TOPICS.erasures, kept_ms=32 * DAY_MS),
     "Kafka: `chat.observations`": of_kafka(TOPICS.observations, kept_ms=14 * DAY_MS),

@@ -9,6 +9,7 @@ from typing import Any
 from gateway.access.charges import Caller, Kind
 from gateway.people.handoffs import Opening
 from gateway.request.cursor import Place
+from shared.conversation.handoffs import Handoff
 from shared.conversation.history import TurnsMissing
 from shared.conversation.journal import Journalled
 from shared.conversation.turn import Turn
@@ -18,6 +19,7 @@ from shared.kafka.producer import partition_of
 from shared.wire.lenient import UNREADABLE
 from shared.wire.messages import (
     HandoffReason,
+    Language,
     Reply,
 )
 from shared.wire.session_key import SessionKey
@@ -86,6 +88,15 @@ class FakeHistory:
     async def note_taken(self, session: SessionKey, entry: Journalled) -> None:
         self.taken[session, entry.epoch] = entry.sequence
 
+    async def take(self, session: SessionKey, turn: Turn, entry: Journalled) -> bool:
+        await asyncio.sleep(0)
+        self._check_there()
+        if self.taken.get((session, entry.epoch), 0) >= entry.sequence:
+            return False
+        self.taken[session, entry.epoch] = entry.sequence
+        self.remembered.append(turn)
+        return True
+
     def remember(self, session: SessionKey, turn: Turn, *, journal: bool = True) -> None:
         self.remembered.append(turn)
 
@@ -146,14 +157,40 @@ def too_often() -> ProtocolError:
     return ProtocolError("rate_limited", "too often", kind="rate_limit_error", retriable=True, retry_after_ms=9)
 
 
+@dataclass
 class FakeHandoffs:
-    async def open(self, *_: object) -> Opening:
-        await asyncio.sleep(0)
-        return Opening(None)
+    """No person, unless `opens`."""
 
-    async def find(self, session: SessionKey) -> None:
-        del session
+    opens: bool = False
+    stands: dict[SessionKey, Handoff] = field(default_factory=dict)
+
+    async def open(self, caller: Caller, reason: HandoffReason, language: Language, *_: object) -> Opening:
         await asyncio.sleep(0)
+        if not self.opens:
+            return Opening(None)
+        session = caller.session
+        was_open = session in self.stands
+        made = Handoff(
+            id=f"handoff_{len(self.stands)}",
+            tenant=session.tenant,
+            session_id=session.session_id,
+            reason=reason,
+            language=language,
+            created_unix_ms=0,
+            transcript="",
+        )
+        return Opening(self.stands.setdefault(session, made), was_open=was_open)
+
+    async def find(self, session: SessionKey) -> Handoff | None:
+        await asyncio.sleep(0)
+        return self.stands.get(session)
+
+    async def generation(self, session: SessionKey) -> int:
+        await asyncio.sleep(0)
+        return 0
+
+    async def close(self, session: SessionKey, *, before_unix_ms: int) -> None:
+        self.stands.pop(session, None)
 
     def forget(self, session: SessionKey) -> None:
         """No worker was asked, so there is nothing to forget."""

@@ -18,6 +18,7 @@ from gateway.destination.gate import AdmissionGate
 from gateway.destination.lanes import LaneAdmissions
 from gateway.kafka.request_publisher import RequestPublisher
 from gateway.people.people import People
+from gateway.people.people_log import PeopleLog
 from gateway.request.cursor import CursorKey, ResumePoint, Seal
 from gateway.request.entry import Entry, Item
 from gateway.request.inflight import InflightTable
@@ -167,6 +168,7 @@ class Edge:
     bad_answers: FakeBadAnswers = field(default_factory=FakeBadAnswers)
     kafka_is_away: bool = False
     people: bool = False
+    reached: bool = False  # a person, who is asked
     admits: bool = False  # by the workers' reports
     word_s: float = 0.0
     registry: Registry = field(default_factory=Registry)
@@ -180,7 +182,7 @@ class Edge:
         fakes: dict[str, Any] = {"history": self.history, "rate_limits": RateLimits(quotas=quotas), "jwks": None}
         producer: Any = self.producer
         questions: Any = self.questions
-        nobody: Any = FakeHandoffs()
+        nobody: Any = FakeHandoffs(opens=self.reached)
         bad_answers: Any = self.bad_answers
         publisher = RequestPublisher(
             producer=producer,
@@ -209,6 +211,8 @@ class Edge:
             deadline_ms=MINUTE_MS,
             max_deadline_ms=2 * MINUTE_MS,
         )
+        log = PeopleLog(producer=producer, topics=TOPICS)
+        log.loaded.set()
         self.serving = Serving(
             limits=limits,
             token_count=TokenCount(Tokenizer.byte_level(), 1_000),
@@ -231,6 +235,7 @@ class Edge:
                 handoffs=nobody,
                 quotas=quotas,
                 bad_answers=bad_answers,
+                log=log,
                 history=fakes["history"],
                 observe=observing.receive,
             ),

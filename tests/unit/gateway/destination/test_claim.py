@@ -63,7 +63,7 @@ def slow_at(partition: int, *edges: Edge) -> None:
             f"w{number}", unix_ms=int(now_unix_ms()), first_token_ms=first_token_ms, partitions=(number,), running=0
         )
         for edge in edges:
-            edge.gateway.asking.admission_gate.update_worker(reads.worker_id, reads)
+            edge.gateway.asking.answering.admission_gate.update_worker(reads.worker_id, reads)
 
 
 async def ask(edge: Edge, event_id: str, client: FakeConnection | None = None) -> FakeConnection:
@@ -211,7 +211,7 @@ async def test_without_redis_a_worker_that_lacks_the_version_is_not_asked_while_
         for at in range(PARTITIONS):
             loaded = ("old",) if at in lacking else ("new",)
             reads = report(f"w{at}", unix_ms=int(now_unix_ms()), partitions=(at,), running=0, revisions=loaded)
-            edge.gateway.asking.admission_gate.update_worker(reads.worker_id, reads)
+            edge.gateway.asking.answering.admission_gate.update_worker(reads.worker_id, reads)
         await ask(edge, "ab"[number])
     one, two = (partitions(edge) for edge in edges)
     assert one == two

@@ -16,6 +16,7 @@ from shared.wire.messages import Language, Said
 from shared.wire.session_key import SessionKey
 from tests.support.builders.gateway import answer, make_entry
 from tests.support.fakes.gateway_services import FakeHistory, FakeQuotas
+from tests.support.fakes.people_log import idle_log
 from tests.unit.gateway.people.test_handoffs import Broker, Store, made
 
 WHO: Final = Caller(SessionKey("t", "a"))
@@ -87,7 +88,9 @@ def desk(history: FakeHistory, *, enabled: bool = True) -> tuple[People, Broker]
     kept: Any = history
     settings = HandoffSettings(enabled=enabled, after_fallbacks=0)
     handoffs = made(broker, Store(), quotas=quotas)
-    return People(settings=settings, handoffs=handoffs, quotas=quotas, history=kept, bad_answers=quotas), broker
+    return People(
+        settings=settings, handoffs=handoffs, quotas=quotas, history=kept, log=idle_log(), bad_answers=quotas
+    ), broker
 
 
 def turn(text: str, name: str = "r1") -> Turn:

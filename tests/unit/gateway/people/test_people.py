@@ -14,6 +14,7 @@ from shared.wire.session_key import SessionKey
 from tests.support.builders.gateway import answer, make_entry
 from tests.support.fakes.gateway_services import FakeQuotas
 from tests.support.fakes.gateways import Edge, quiet
+from tests.support.fakes.people_log import idle_log
 from tests.unit.gateway.people.test_handoffs import Broker, Store, made
 
 
@@ -32,6 +33,7 @@ def caring(broker: Broker, quotas: FakeQuotas, **settings: Any) -> People:
         quotas=counts,
         bad_answers=counts,
         history=counts,
+        log=idle_log(),
     )
 
 
@@ -78,7 +80,12 @@ async def test_a_hand_off_that_meets_an_internal_fault_is_reported_as_failed() -
     handoffs: Any = Faulty()
     quotas: Any = FakeQuotas()
     people = People(
-        settings=HandoffSettings(enabled=True), handoffs=handoffs, quotas=quotas, bad_answers=quotas, history=quotas
+        settings=HandoffSettings(enabled=True),
+        handoffs=handoffs,
+        quotas=quotas,
+        bad_answers=quotas,
+        history=quotas,
+        log=idle_log(),
     )
     edge = Edge()
     client = await edge.connect().say(SessionStart(session_id="s"))
@@ -94,7 +101,12 @@ async def test_no_person_is_promised_without_people() -> None:
     broker = Broker()
     quotas: Any = FakeQuotas()
     people = People(
-        settings=Settings().handoff, handoffs=made(broker, Store()), quotas=quotas, bad_answers=quotas, history=quotas
+        settings=Settings().handoff,
+        handoffs=made(broker, Store()),
+        quotas=quotas,
+        bad_answers=quotas,
+        history=quotas,
+        log=idle_log(),
     )
     await answered_from_the_faq(people, "a", times=3)
     asked = make_entry(input="Can I talk to a human?")
@@ -113,7 +125,9 @@ async def test_a_bad_answer_is_stored_only_with_consent_to_training(consent: Con
     kept: Any = Kept()
     handoffs: Any = object()
     quotas: Any = FakeQuotas()
-    people = People(settings=HandoffSettings(), handoffs=handoffs, quotas=quotas, bad_answers=kept, history=quotas)
+    people = People(
+        settings=HandoffSettings(), handoffs=handoffs, quotas=quotas, bad_answers=kept, history=quotas, log=idle_log()
+    )
     client = await Edge().connect().say(SessionStart(session_id="s", consent=consent))
     people.answers.answered(client.session.key, answer("resp_1"))
     people.receive(client, Feedback(response_id="resp_1", rating="down"))

@@ -87,7 +87,7 @@ async def test_a_session_is_admitted_by_the_worker_that_gets_its_request() -> No
     for number, first_token_ms in enumerate((10.0 * MINUTE_MS, 50.0)):
         now = int(now_unix_ms())
         reads = report(f"w{number}", unix_ms=now, running=0, first_token_ms=first_token_ms, partitions=(number,))
-        edge.gateway.asking.admission_gate.update_worker(reads.worker_id, reads)
+        edge.serving.admission_gate.update_worker(reads.worker_id, reads)
     sessions = [f"s{number}" for number in range(8)]
     for session in sessions:
         await edge.connect().say(SessionStart(session_id=session), asks("e"))

@@ -8,17 +8,26 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from shared.conversation.handoffs import Handoff
-from shared.wire.messages import CLIENT_TYPES, Cancel, ChatRequest, ClientMessage, Erase, Notice, Reply, ServerMessage
+from shared.wire.messages import (
+    CLIENT_TYPES,
+    Cancel,
+    ChatRequest,
+    ClientMessage,
+    Notice,
+    PeopleRecord,
+    Reply,
+    ServerMessage,
+)
 from shared.wire.outcome import Message
 from shared.wire.reports import WorkerReport
 from tests.support.hostile.message_strategies import any_of
 from tests.support.reliability import Reliability
 
-UNIONS = (ClientMessage, ServerMessage, ChatRequest, Reply, Notice, Handoff)
-EVERYTHING = ClientMessage | ServerMessage | ChatRequest | Reply | Notice | Erase | Handoff | WorkerReport
+UNIONS = (ClientMessage, ServerMessage, ChatRequest, Reply, Notice, PeopleRecord, Handoff)
+EVERYTHING = ClientMessage | ServerMessage | ChatRequest | Reply | Notice | PeopleRecord | Handoff | WorkerReport
 
 
-KINDS = tuple(part for union in (*UNIONS, Erase, WorkerReport) for part in getattr(union, "__args__", (union,)))
+KINDS = tuple(part for union in (*UNIONS, WorkerReport) for part in getattr(union, "__args__", (union,)))
 EXAMPLES = 10_000
 
 

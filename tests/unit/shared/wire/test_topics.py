@@ -90,6 +90,7 @@ def test_topics_have_the_protocols_names() -> None:
         "chat.demand": 1,
         "chat.scaling": 1,
         "chat.handoffs": 1,
+        "chat.people": 1,
         "chat.posts": 12,
         "chat.dead-letters": 1,
     }
@@ -122,7 +123,7 @@ def test_worker_reports_are_compacted_and_customer_topics_use_the_brokers_time(
 ) -> None:
     topics = TopicNames(prefix)
     every = topics.all(request_partitions=1, reply_partitions=1)
-    customers = {topics.inbox, topics.cancels, topics.erasures, topics.forgotten}
+    customers = {topics.inbox, topics.cancels, topics.erasures, topics.people, topics.forgotten}
     timed = customers | {topics.requests(bucket) for bucket in BUCKETS}
     assert {name for name in every if "message.timestamp.type" in topics.config(name)} == timed
     compacted = {name for name in every if "cleanup.policy" in topics.config(name)}

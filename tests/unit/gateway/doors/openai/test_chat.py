@@ -171,7 +171,7 @@ async def test_models_are_listed_by_their_names(client: httpx2.AsyncClient) -> N
 
 
 async def test_a_draining_gateway_says_so_in_the_status(client: httpx2.AsyncClient, edge: Edge) -> None:
-    edge.gateway.asking.admission_gate.draining = True
+    edge.gateway.asking.answering.admission_gate.draining = True
     got = await client.post("/chat/completions", json=chat("Where is it?", stream=True))
     assert (got.status_code, got.json()["error"]["type"]) == (503, "overloaded_error")
     assert int(got.headers["retry-after"]) >= 1
