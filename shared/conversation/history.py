@@ -37,6 +37,7 @@ _LATEST_RELEASE_MS = 1_000.0
 # The turn of one request is searched in this many last turns; its record is read again within seconds.
 _LOOK_BACK_TURNS = 8
 _LOOK_S = 0.02
+_WRITE_LIMIT_S = 1.0  # nothing waits for a write
 _JOURNAL_FULL = 2
 
 # A turn of an erased generation is not appended, even if it ends much later.
@@ -52,9 +53,15 @@ local function add_turn()
 end
 if is_erased() then return 0 end
 """
+# The try before may have been applied, and only its reply be late or lost.
 _APPEND = f"""{ADD_ENTRY}{_ADD_TURN}
+if ARGV[5] == '1' then
+  for _, each in ipairs(redis.call('LRANGE', KEYS[1], 0, -1)) do
+    if each == ARGV[1] then return 1 end
+  end
+end
 add_turn()
-if ARGV[5] and not add_entry(3, ARGV[5], ARGV[6]) then return {_JOURNAL_FULL} end
+if ARGV[6] and not add_entry(3, ARGV[6], ARGV[7]) then return {_JOURNAL_FULL} end
 return 1
 """
 # An entry of a journal whose number is not above the last one of its epoch was stored before.
@@ -118,7 +125,7 @@ class History:
         self._calls = RedisCalls(settings, logs_outages=True)
         self._redis = RedisClient(settings, timeout_ms=settings.timeout_ms)
         self._writing = TurnWriting(
-            lambda session, turn, journal: self.append(session, turn, journal=journal),
+            lambda session, turn, journal, again: self.append(session, turn, journal=journal, again=again),
             lambda: self._calls.bounded(self._redis.memory_used()),
             ttl_s=settings.history_ttl_s,
         )
@@ -232,14 +239,18 @@ class History:
         """Drop unwritten turns of earlier generations, which were erased."""
         self._writing.forget(session, generation)
 
-    async def append(self, session: SessionKey, turn: Turn, *, journal: bool = False) -> bool | None:
-        """Append a turn; return False if its generation was erased, None during an outage."""
+    async def append(
+        self, session: SessionKey, turn: Turn, *, journal: bool = False, again: bool = False
+    ) -> bool | None:
+        """Append a turn; return False if its generation was erased, None during an outage. `again`: an earlier try has
+        failed."""
         keys, values = self._turn_args(session, turn)
+        values.append(int(again))
         if journal and session.tenant == self._journal_of:
             keys += JOURNAL_KEYS
             values += [self._entries.turn(session, turn), MAX_JOURNAL_BYTES]
         try:
-            kept = await self._calls.bounded(self._append(keys, values))
+            kept = await self._calls.bounded(self._append(keys, values), limit_s=_WRITE_LIMIT_S)
         except StoreUnavailable:
             return None
         if kept == _JOURNAL_FULL:

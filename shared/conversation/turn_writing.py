@@ -21,8 +21,9 @@ _TRIED_FOR_S: Final = 30.0
 _MOST_WAITING: Final = 2_000
 _LOOK_S: Final = 10.0  # interval between checks of Redis's memory
 
-Append = Callable[[SessionKey, Turn, bool], Awaitable[bool | None]]
-"""Appends a turn, to an edge's journal too if True; returns None during an outage."""
+Append = Callable[[SessionKey, Turn, bool, bool], Awaitable[bool | None]]
+"""Appends a turn, to an edge's journal too if the third argument is True; the last says whether a try has failed.
+Returns None during an outage."""
 
 
 class TurnWriting:
@@ -82,7 +83,7 @@ class TurnWriting:
 
         Failed turns are retried one at a time, since all at the same moment would overload Redis.
         """
-        if await self._append(session, turn, journal) is not None:
+        if await self._append(session, turn, journal, False) is not None:
             return True
         if self._num_waiting >= _MOST_WAITING:
             return False
@@ -90,7 +91,7 @@ class TurnWriting:
         until_s = monotonic_s() + _TRIED_FOR_S
         try:
             async with self._trying_again:
-                while await self._append(session, turn, journal) is None:
+                while await self._append(session, turn, journal, True) is None:
                     if self._closing.is_set() or monotonic_s() >= until_s:
                         return False
                     with suppress(TimeoutError):
