@@ -213,9 +213,10 @@ async def _people(settings: Settings, tenant: str | None, session: str | None, *
 
 
 def _faq(settings: Settings) -> Path | None:
-    """Return the FAQ's folder; None if it is not a folder, which corrections need."""
-    folder = settings.faq.path
-    return folder if folder is not None and folder.is_dir() else None
+    """Return the FAQ's folder; None if the FAQ is a file, which has no corrections. Raises `SettingsError` if its path
+    leads nowhere."""
+    path = settings.faq.path
+    return None if path is None or path.is_file() else faq_folder(path)
 
 
 def _lessons(settings: Settings) -> Sequence[Lesson]:

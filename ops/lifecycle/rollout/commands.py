@@ -21,7 +21,7 @@ from ops.lifecycle.versions.writer import MoveLost, RegistryWriter, read_registr
 from ops.operate.diagnose.addresses import check_option
 from ops.operate.leader import Lease, lease_of
 from ops.operate.letters import when
-from ops.operate.listing import say, show_table
+from ops.operate.listing import show_table
 from ops.paths import FILE_TO_WRITE
 from shared.errors import BrokerUnavailable, ModelError
 from shared.hosts import WEB
@@ -138,19 +138,19 @@ def status() -> None:
 @rollout_app.command()
 def pause(reason: Why = "by hand") -> None:
     """Promote nothing until `resume`; evidence against the canary still rolls it back."""
-    raise typer.Exit(asyncio.run(_note(settings_of("rollout"), "paused", reason)))
+    asyncio.run(_note(settings_of("rollout"), "paused", reason))
 
 
 @rollout_app.command()
 def resume(reason: Why = "by hand") -> None:
     """Continue after `pause`."""
-    raise typer.Exit(asyncio.run(_note(settings_of("rollout"), "resumed", reason)))
+    asyncio.run(_note(settings_of("rollout"), "resumed", reason))
 
 
 @rollout_app.command()
 def approve(reason: Why = "by hand") -> None:
     """Let a rollout of `start --approve` take its next step, once the evidence allows it."""
-    raise typer.Exit(asyncio.run(_note(settings_of("rollout"), "approved", reason)))
+    asyncio.run(_note(settings_of("rollout"), "approved", reason))
 
 
 @rollout_app.command()
@@ -263,18 +263,19 @@ async def _end(settings: Settings) -> int:
         await reader.stop()
 
 
-async def _note(settings: Settings, kind: str, reason: str) -> int:
+async def _note(settings: Settings, kind: str, reason: str) -> None:
+    """Raise `ModelError` where the rollout is in no state for it."""
     async with RegistryWriter.opened(settings.kafka, None) as writer:
         rollout = _found(writer.registry, active=True)
         held, waits = rollout.held is not None, rollout.paused is not None
         if not {"paused": not held, "resumed": held, "approved": waits and not held}[kind]:
-            return say(f"rollout {rollout.id} cannot be {kind}: {rollout.paused or _NOT_HELD}{_RESUME if held else ''}")
+            why_not = f"{rollout.paused or _NOT_HELD}{_RESUME if held else ''}"
+            raise ModelError(f"rollout {rollout.id} cannot be {kind}: {why_not}")
         told = f"{kind} by {writer.author}: {reason}"
         now, of_step = round(wire_unix_ms()), {"epoch": float(writer.registry.epoch)}
         await writer.write(Noted(rollout=rollout.id, kind=kind, reason=told, unix_ms=now, numbers=of_step))
         late = await _take_epoch(writer, rollout, f"rollout {told}") if kind == "paused" else ""
         typer.echo(f"rollout {rollout.id}: {told}{late}")
-        return 0
 
 
 async def _take_epoch(writer: RegistryWriter, rollout: Rollout, reason: str) -> str:

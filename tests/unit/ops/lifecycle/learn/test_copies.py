@@ -334,6 +334,18 @@ EACH_COMMAND: dict[str, Callable[[Path], tuple[Any, ...]]] = {
 }
 
 
+@pytest.mark.parametrize("command", [*EACH_COMMAND, "follow"])
+def test_no_command_takes_a_mistyped_folder_for_an_faq_without_corrections(
+    learn: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("REPLYLINE_FAQ__PATH", str(tmp_path / "mistyped"))
+    written(tmp_path / "a.replay", [asked(0.0)])
+    words = (tmp_path / "a.replay",) if command == "follow" else EACH_COMMAND[command](tmp_path / "out")
+    result = learn(command, *words)
+    assert isinstance(result.exception, SettingsError)
+    assert "mistyped, which is not there, and corrections need a folder" in str(result.exception)
+
+
 @pytest.mark.parametrize("command", EACH_COMMAND)
 def test_each_command_applies_every_erasure_first(learn: Typed, tmp_path: Path, command: str) -> None:
     forget_jane(learn.log)

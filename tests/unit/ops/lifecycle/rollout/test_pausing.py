@@ -1,13 +1,17 @@
 """A pause takes an epoch: a controller that decided without it loses, and its operator reads which steps were first."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import pytest
 
-from ops.lifecycle.rollout.commands import _take_epoch
-from ops.lifecycle.versions.writer import MoveLost
-from shared.versions.registry import Registry
+from ops.lifecycle.rollout.commands import _note, _take_epoch
+from ops.lifecycle.versions.writer import MoveLost, RegistryWriter
+from shared.errors import ModelError
+from shared.settings import Settings
+from shared.versions.registry import Noted, Registry
 from shared.versions.state import Move, State
 from tests.unit.ops.lifecycle.rollout.test_records import STARTED, decided, found, registry_of
 
@@ -48,3 +52,26 @@ def test_a_rollout_that_has_not_begun_gets_no_epoch_before_its_first() -> None:
     writer = Writer(registry)
     assert asyncio.run(_take_epoch(writer, found(registry), "paused")) == ""  # type: ignore[arg-type]
     assert found(registry).moves == []
+
+
+@pytest.mark.parametrize(
+    ("held", "kind"), [(True, "paused"), (True, "approved"), (False, "resumed"), (False, "approved")]
+)
+def test_what_a_rollout_is_in_no_state_for_is_refused_as_every_other_move(
+    monkeypatch: pytest.MonkeyPatch, held: bool, kind: str
+) -> None:
+    registry = registry_of(STARTED)
+    decided(registry)
+    if held:
+        name = found(registry).id
+        registry.apply(Noted(rollout=name, kind="paused", reason="paused by ann: by hand", unix_ms=2))
+
+    @asynccontextmanager
+    async def opened(*_: object) -> AsyncIterator[Writer]:
+        yield Writer(registry)
+
+    monkeypatch.setattr(RegistryWriter, "opened", opened)
+    noted = len(registry.notes)
+    with pytest.raises(ModelError, match=f"cannot be {kind}: .*replyline rollout"):
+        asyncio.run(_note(Settings(), kind, "by hand"))
+    assert len(registry.notes) == noted
