@@ -96,13 +96,13 @@ def rollback(registry: Registry, now_unix_ms: float, *, champion: bool = False, 
     holds, waits = registry.state_at(now_unix_ms), registry.waiting(now_unix_ms)
     aliases = dict(holds.aliases)
     if champion or (waits is None and "canary" not in aliases):
+        if CHAMPION not in aliases or "previous" not in aliases:
+            raise ModelError("there is no previous version to return to; see: replyline versions log")
         last = _last_rollback(registry, now_unix_ms)
         if last is not None and not again:
             ago = f"{last.author} rolled back {(now_unix_ms - last.unix_ms) / 1_000:.0f} s ago ({last.reason})"
-            remedy = f"to return to {aliases.get('previous')} type it with --again"
-            raise ModelError(f"{ago}: the champion is {aliases.get(CHAMPION)}; {remedy}")
-        if CHAMPION not in aliases or "previous" not in aliases:
-            raise ModelError("there is no previous version to return to; see: replyline versions log")
+            remedy = f"to return to {aliases['previous']} type it with --again"
+            raise ModelError(f"{ago}: the champion is {aliases[CHAMPION]}; {remedy}")
         aliases[CHAMPION], aliases["previous"] = aliases["previous"], aliases[CHAMPION]
     aliases = {alias: each for alias, each in aliases.items() if alias not in _LANES_OF_A_ROLLOUT}
     epoch = registry.epoch + 1

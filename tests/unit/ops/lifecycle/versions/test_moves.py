@@ -150,6 +150,14 @@ def test_a_rollback_in_a_rollout_leaves_the_champion_and_a_second_one_has_to_be_
     assert moves.rollback(registry, 600_001).aliases["champion"] == B
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_a_second_rollback_without_a_previous_version_says_that_there_is_no_such_version(again: bool) -> None:
+    registry = with_canary(registry_of("a"))
+    apply(registry, moves.rollback(registry, 10))
+    with pytest.raises(ModelError, match=r"^there is no previous version to return to; see: replyline versions log$"):
+        moves.rollback(registry, 20, again=again)
+
+
 def test_a_new_champion_can_be_rolled_back_soon_after_another_rollback() -> None:
     registry = with_canary(registry_of("b", "a"))
     apply(registry, moves.rollback(registry, 10))
