@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
-from starlette.routing import Mount
+from starlette.routing import Mount, Route
 from websockets.asyncio.server import Server
 
 from gateway.access.identity import TokenGate
@@ -17,7 +17,7 @@ from gateway.doors.ai_sdk.door import AiSdkDoor
 from gateway.doors.chatwoot.door import PREFIX as CHATWOOT
 from gateway.doors.chatwoot.door import ChatwootDoor
 from gateway.doors.chatwoot.poster import ChatwootApi, ChatwootPoster
-from gateway.doors.desk.door import DESK, DeskDoor
+from gateway.doors.desk.door import DESK, DeskDoor, desk_page
 from gateway.doors.edge.door import EDGE, EdgeDoor
 from gateway.doors.openai.door import OpenAiDoor
 from gateway.exchange.exchanges import Exchanges
@@ -118,7 +118,7 @@ class Doors:
         )
         desk = DeskDoor(http=http, talking=self.talking, history=self.history, tenant=self.settings.tenant)
         mounted = [Mount(AI_SDK, ai_sdk.app()), Mount(EDGE, edge.app()), Mount(DESK, desk.app())]
-        doors = [*mounted, *self._make_chatwoot(), Mount("/", openai.app())]
+        doors = [Route(DESK, desk_page), *mounted, *self._make_chatwoot(), Mount("/", openai.app())]
         return HttpServer(app=Starlette(routes=doors), settings=settings, sockets=self.sockets)
 
     def _make_grpc(self) -> "GrpcDoor":

@@ -19,7 +19,7 @@ _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-_HEADERS = {
+PAGE_HEADERS = {
     "Content-Security-Policy": _POLICY,
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -54,4 +54,4 @@ class StaticFiles:
 
 def _page(content_type: str, body: bytes, extra: dict[str, str]) -> Response:
     etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-    return http_response(HTTPStatus.OK, content_type, body, {**_HEADERS, **extra, "ETag": etag})
+    return http_response(HTTPStatus.OK, content_type, body, {**PAGE_HEADERS, **extra, "ETag": etag})

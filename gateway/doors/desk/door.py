@@ -5,6 +5,7 @@ gateway that checks no tokens serves its own machine only.
 """
 
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -13,7 +14,8 @@ from starlette.requests import Request
 from starlette.responses import Response as HttpResponse
 
 from gateway.doors.desk.agents import Agent, agent_of
-from gateway.http.handlers import Answer, app_of
+from gateway.frontends.static import PAGE_HEADERS
+from gateway.http.handlers import Answer, Handler, app_of
 from gateway.http.requests import HttpRequests
 from gateway.http.statuses import error_headers, status_of
 from gateway.people.talks import Message, Talk
@@ -33,6 +35,10 @@ MAX_TEXT_CHARS: Final = 8_000
 _POLL_S: Final = 25.0
 _TURNS: Final = 50
 _FOREVER_MS: Final = float("inf")
+_PAGES: Final = {
+    "/desk.css": ("desk.css", "text/css"),
+    **{f"/{name}": (name, "text/javascript") for name in ("desk.js", "chat-dom.js", "replyline-browser.js")},
+}
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -107,6 +113,7 @@ class DeskDoor:
             ("GET", "/chat", self._chat),
             ("POST", "/move", self._moved),
             ("POST", "/say", self._said),
+            *(("GET", path, _page(file, kind)) for path, (file, kind) in _PAGES.items()),
         )
         return app_of(paths, "desk", _refusal)
 
@@ -171,6 +178,24 @@ class DeskDoor:
                 raise field_error(error, what) from None
             except UNREADABLE as error:
                 raise ProtocolError("bad_json", f"not valid JSON: {error}; send one object") from None
+
+
+def _page(file: str, kind: str) -> Handler:
+    """Return the handler of a file of the page, or of the widget."""
+    folder = files("gateway")
+    body = next(
+        path.read_bytes()
+        for path in (folder.joinpath("doors", "desk", "page", file), folder.joinpath("widget", file))
+        if path.is_file()
+    )
+
+    async def page(_: Request) -> Answer:
+        return HttpResponse(body, media_type=kind, headers=PAGE_HEADERS)
+
+    return page
+
+
+desk_page: Final = _page("index.html", "text/html")
 
 
 def _shown(talk: Talk, agent: Agent) -> Chat:

@@ -224,3 +224,11 @@ async def test_without_token_checks_only_this_machine_reaches_the_desk(
         got = await desk.post("/move", headers, to="taken")
         assert got.status_code == status
         assert status != 200 or got.json()["name"] == "Anna"
+
+
+@pytest.mark.parametrize("file", ["desk.js", "desk.css", "chat-dom.js", "replyline-browser.js"])
+async def test_the_pages_files_need_no_token_and_run_no_foreign_script(desk: Desk, file: str) -> None:
+    got = await desk.client.get(f"/{file}")
+    assert (got.status_code, len(got.content) > 100) == (200, True)
+    assert "script-src 'self'" in got.headers["content-security-policy"]
+    assert (await desk.client.get(f"/../{file}x")).status_code == 404
