@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from shared.errors import BrokerUnavailable, StoreUnavailable
 from shared.kafka import Outgoing
 from shared.settings import Settings
-from shared.wire.codec import decode_erase, decode_forgotten
+from shared.wire.codec import decode_erase, decode_forgotten, decode_people
 from shared.wire.messages import Erase, Forgotten
 from shared.wire.session_key import SessionKey
 from tests.support.fakes.gateway_services import FakeProducer
@@ -69,6 +69,6 @@ async def test_an_erasure_that_kafka_refused_is_sent_with_the_next_synchronisati
         assert history.deleted == [3], "a Redis that does not say so may have the erasure"
     finally:
         await wing.close()
-    told, forgotten = producer.published
-    assert decode_erase(told.value) == Erase(tenant="shop", session_id="s", generation=3)
+    told, people, forgotten = producer.published
+    assert decode_erase(told.value) == decode_people(people.value) == Erase(tenant="shop", session_id="s", generation=3)
     assert decode_forgotten(forgotten.value) == Forgotten(person=SessionKey("shop", "s").digest, unix_ms=3)
