@@ -60,7 +60,7 @@ class PeopleLog:
         """
         talk = self.talks.find(session)
         seen = epoch if epoch is not None else 0 if talk is None else talk.epoch
-        if talk is None or talk.epoch == seen:
+        if talk is None or (talk.epoch == seen and talk.may_move(to, agent)):
             move = PeopleMove(
                 tenant=session.tenant,
                 session_id=session.session_id,

@@ -19,7 +19,9 @@ from shared.wire.topics import PEOPLE_MS
 MAX_TALKS: Final = 20_000
 MAX_CHARS: Final = 20_000_000
 MAX_MESSAGES: Final = 2_000
-"""Of one conversation; the oldest are dropped."""
+"""Of one conversation, as is the next; the oldest are dropped."""
+MAX_TALK_CHARS: Final = 400_000
+MAX_WAITING_SHOWN: Final = 200
 _LAST_TURNS: Final = 20
 _NEXT: Final[dict[TalkState, frozenset[TalkState]]] = {
     "bot": frozenset({"waiting"}),
@@ -67,10 +69,16 @@ class Talk:
     said: list[Message] = field(default_factory=list)
     in_history: int = 0
     numbers: dict[str, int] = field(default_factory=dict)
+    num_chars: int = 0
 
-    @property
-    def num_chars(self) -> int:
-        return sum([len(each.text) for each in self.said])
+    def may_move(self, to: TalkState, agent: str) -> bool:
+        """Return whether that person, or a gateway (""), may move it there."""
+        is_holders = self.state != "taken" or to == "taken" or agent in {"", self.agent}
+        return to in _NEXT[self.state] and is_holders and (to != "taken" or bool(agent))
+
+    def find(self, message_id: str) -> Message | None:
+        number = self.numbers.get(message_id)
+        return next((each for each in reversed(self.said) if each.n == number), None)
 
     def is_unanswered_since(self, unix_ms: float) -> bool:
         """Return whether the person who has it wrote nothing since that time, although the customer waits."""
@@ -117,6 +125,7 @@ class Talks:
         self.changed: dict[str, int] = {}
         self._max_talks, self._max_chars = max_talks, max_chars
         self._talks: OrderedDict[SessionKey, Talk] = OrderedDict()
+        self._open: dict[str, dict[SessionKey, Talk]] = {}
         self._num_chars = 0
         self._erased = Erasures()
 
@@ -127,14 +136,15 @@ class Talks:
         return self._talks.get(session)
 
     def of_tenant(self, tenant: str) -> list[Talk]:
-        """Return the tenant's conversations that wait or are taken, those that wait longest first."""
-        found = [talk for key, talk in self._talks.items() if key.tenant == tenant and talk.state in _OPEN]
-        return sorted(found, key=lambda talk: (talk.state != "waiting", talk.asked_unix_ms))
+        """Return the tenant's conversations that wait, at most those that wait longest, and all that are taken."""
+        found = sorted(self._open.get(tenant, {}).values(), key=lambda talk: talk.asked_unix_ms)
+        waiting = [talk for talk in found if talk.state == "waiting"]
+        return waiting[:MAX_WAITING_SHOWN] + [talk for talk in found if talk.state == "taken"]
 
     def apply(self, record: PeopleRecord, offset: int, unix_ms: int) -> Moved | Heard | None:
         """Apply a record written at `unix_ms`. Return what it changes; None if it does not count."""
         self.position = max(self.position, offset + 1)
-        self._drop_old(unix_ms)
+        self.drop_old(unix_ms)
         session = SessionKey(record.tenant, record.session_id)
         if isinstance(record, Erase):
             self.forget(session, record.generation, unix_ms)
@@ -154,16 +164,19 @@ class Talks:
 
     def _move(self, session: SessionKey, move: PeopleMove, unix_ms: int) -> Moved | None:
         talk = self._talks.get(session)
+        if talk is not None and talk.generation < move.generation and move.epoch <= talk.epoch:
+            # its author knows of an erasure, whose record comes later
+            self._drop(session)
+            talk = None
         if talk is None:
+            if move.to == "taken" and not move.agent:
+                return None
             talk = Talk(session=session, state=move.to, epoch=0, generation=move.generation)
             before = None
         else:
             before = talk.state
-            is_holders = before != "taken" or move.to == "taken" or move.agent in {"", talk.agent}
-            if move.epoch <= talk.epoch or move.to not in _NEXT[before] or not is_holders:
+            if move.epoch <= talk.epoch or not talk.may_move(move.to, move.agent):
                 return None
-        if move.to == "taken" and not move.agent:
-            return None
         self._talks[session] = talk
         talk.state, talk.epoch, talk.mover, talk.since_unix_ms = move.to, move.epoch, move.agent, unix_ms
         talk.generation = max(talk.generation, move.generation)
@@ -173,8 +186,14 @@ class Talks:
         if move.to == "taken":
             talk.agent, talk.name = move.agent, move.name
             self.taken[session] = talk
+        else:
+            self.taken.pop(session, None)
+        if move.to in _OPEN:
+            self._open.setdefault(session.tenant, {})[session] = talk
+        else:
+            self._close(session)
+        if move.to == "taken":
             return Moved(talk, before)
-        self.taken.pop(session, None)
         return Moved(talk, before, _new_turns(talk) if before == "taken" else ())
 
     def _say(self, session: SessionKey, said: PeopleSaid, offset: int, unix_ms: int) -> Heard | None:
@@ -187,10 +206,13 @@ class Talks:
         message = Message(offset + 1, said.message_id, said.by, name, said.text, unix_ms)
         talk.said.append(message)
         talk.numbers[said.message_id] = message.n
+        talk.num_chars += len(message.text)
         self._num_chars += len(message.text)
-        if len(talk.said) > MAX_MESSAGES:
-            self._num_chars -= len(talk.said[0].text)
-            del talk.numbers[talk.said.pop(0).message_id]
+        while len(talk.said) > MAX_MESSAGES or (talk.num_chars > MAX_TALK_CHARS and len(talk.said) > 1):
+            first = talk.said.pop(0)
+            talk.num_chars -= len(first.text)
+            self._num_chars -= len(first.text)
+            del talk.numbers[first.message_id]
             talk.in_history = max(0, talk.in_history - 1)
         return Heard(talk, message)
 
@@ -205,8 +227,15 @@ class Talks:
         self._num_chars -= self._talks.pop(session).num_chars
         self.changed[session.tenant] = self.position
         self.taken.pop(session, None)
+        self._close(session)
 
-    def _drop_old(self, unix_ms: int) -> None:
+    def _close(self, session: SessionKey) -> None:
+        of_tenant = self._open.get(session.tenant, {})
+        of_tenant.pop(session, None)
+        if not of_tenant:
+            self._open.pop(session.tenant, None)
+
+    def drop_old(self, unix_ms: float) -> None:
         """Drop the conversations in which nothing was said for as long as the log keeps its records."""
         while self._talks:
             session, talk = next(iter(self._talks.items()))

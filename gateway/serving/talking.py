@@ -31,11 +31,16 @@ from shared.process.tasks import Tasks
 from shared.telemetry.logs import get_logger
 from shared.wire.messages import PeopleRecord, PeopleSaid, PersonMessage, PersonState, ServerMessage, TalkState
 from shared.wire.session_key import SessionKey
+from shared.wire.topics import PEOPLE_MS
 
 log = get_logger()
 
 _LOAD_WITHIN_S: Final = 3.0
 _LOOK_S: Final = 5.0
+_LONGEST_MS: Final = PEOPLE_MS // 2
+"""A person has a conversation for so long at most, since the log forgets the taking after a day."""
+_AGAIN_S: Final = 1.0
+_TRIES: Final = 60
 _EPOCH: Final = "people"
 """Under this name Redis keeps the number of the last turn, so that of several gateways one writes it."""
 
@@ -68,13 +73,15 @@ class Talking:
         if isinstance(changed, Moved):
             self._moved(changed)
         elif isinstance(changed, Heard) and changed.message.by == "agent":
-            self._tell(changed.talk.session, _message(changed.message))
+            for connection in self.connections.of_session(changed.talk.session):
+                write(connection, (_next(connection, changed.message),))
 
     def load(self) -> None:
         """Apply what was written before this gateway began to read, now that all of it has been read."""
         self.log.set_loaded()
         for session in list(self.log.talks.taken):
             self._end_answers(session)
+        for session in self.connections.sessions():
             for connection in self.connections.of_session(session):
                 self.reopen(connection)
                 write(connection)
@@ -95,8 +102,12 @@ class Talking:
                 self.beside.start(self._publish_question(entry, session))
 
     async def _publish_question(self, entry: Entry, session: SessionKey) -> None:
-        with suppress(ProtocolError):
-            await self._say(entry, session)
+        """Publish the question of an answer that was ended, until Kafka has it."""
+        for _ in range(_TRIES):
+            with suppress(ProtocolError):
+                await self._say(entry, session)
+                return
+            await asyncio.sleep(_AGAIN_S)
 
     def _tell(self, session: SessionKey, message: ServerMessage) -> None:
         for connection in self.connections.of_session(session):
@@ -132,7 +143,7 @@ class Talking:
             return
         has = session.talk if session.talk <= talks.position else 0  # that number is of a log before this one
         for message in talk.heard_after(has):
-            connection.put(_message(message))
+            connection.put(_next(connection, message))
         connection.put(_state(talk))
 
     # --- a customer asks
@@ -176,7 +187,7 @@ class Talking:
     async def say(self, session: SessionKey, message_id: str, agent: str, text: str) -> int:
         """Publish a person's message and return its number. A repeated message is sent once. Raises `ProtocolError`."""
         talk = self._taken_by(session, agent, message_id)
-        if message_id not in talk.numbers:
+        if talk.find(message_id) is None:
             said = PeopleSaid(
                 tenant=session.tenant,
                 session_id=session.session_id,
@@ -189,10 +200,13 @@ class Talking:
             )
             await self.log.publish(said)
             talk = self._taken_by(session, agent, message_id)
-        number = talk.numbers.get(message_id)
-        if number is None:
+        message = talk.find(message_id)
+        if message is None:
             raise _not_yours(talk)
-        return number
+        if (message.by, message.text) != ("agent", text):
+            why = f"another message has the id {message_id!r}; send this one with an id that is new"
+            raise ProtocolError("key_reused", why, param="message_id")
+        return message.n
 
     async def move(self, talk: Talk, to: TalkState, *, epoch: int | None, agent: str, name: str) -> Talk:
         """Move a conversation for a person: take it, or give it back. Raises `ProtocolError`."""
@@ -209,9 +223,12 @@ class Talking:
         """Let a conversation wait again if the person who has it leaves the customer without a reply for long."""
         while True:
             await asyncio.sleep(_LOOK_S)
-            latest = wire_unix_ms() - self.people.settings.silent_s * 1_000
-            for talk in list(self.log.talks.taken.values()):
-                if talk.is_unanswered_since(latest):
+            now, talks = wire_unix_ms(), self.log.talks
+            talks.drop_old(now)
+            latest = now - self.people.settings.silent_s * 1_000
+            taken = list(talks.taken.values()) if self.log.loaded.is_set() else []  # else a reply may not be read yet
+            for talk in taken:
+                if talk.is_unanswered_since(latest) or talk.since_unix_ms <= now - _LONGEST_MS:
                     with suppress(ProtocolError):  # another gateway was first, or the next look tries again
                         await self.log.move(talk.session, "waiting", epoch=talk.epoch, reason="silent")
 
@@ -243,7 +260,9 @@ def _state(talk: Talk) -> PersonState:
     return PersonState(state=talk.state, name=talk.name or None)
 
 
-def _message(message: Message) -> PersonMessage:
+def _next(connection: Connection, message: Message) -> PersonMessage:
+    """Return a message to be sent, which the client has from now on."""
+    connection.session.talk = message.n
     return PersonMessage(
         message_id=message.message_id, n=message.n, name=message.name, text=message.text, at=message.unix_ms
     )

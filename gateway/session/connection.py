@@ -123,6 +123,10 @@ class Connections:
         key = connection.session.key
         self._of_session[key] = (*self._of_session.get(key, ()), connection)
 
+    def sessions(self) -> list[SessionKey]:
+        """Return the sessions whose clients show a person's messages."""
+        return list(self._of_session)
+
     def of_session(self, session: SessionKey) -> tuple[Connection, ...]:
         """Return the connections of a session whose clients show a person's messages."""
         return self._of_session.get(session, ())

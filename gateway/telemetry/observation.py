@@ -29,7 +29,7 @@ def observation_of(entry: Entry, response: Response, unix_ms: int, *, moved: boo
 
     Returns:
         None if the answer is no evidence: it belongs to another lane, was adopted from the gateway that observes it, or
-            missed only a client deadline shorter than the promise.
+            missed only a client deadline shorter than the promise, or a person took the conversation.
     """
     went, received = entry.publication.destination, entry.request.received_unix_ms
     to, answer, total_ms = went.by_rule, entry.answer, response.timings.total_ms
@@ -37,7 +37,7 @@ def observation_of(entry: Entry, response: Response, unix_ms: int, *, moved: boo
     handed_over = response.source == "handoff"
     cancelled = response.status == "cancelled"
     judged = kept is not None or handed_over or cancelled
-    if to.lane not in OBSERVED or entry.adoption is not None or not judged:
+    if to.lane not in OBSERVED or entry.adoption is not None or not judged or response.reason == "person":
         return None
     is_diverted = went.diverted_from is not None
     if is_diverted and entry.deadline.promised is not None:  # there may have been time for the promise

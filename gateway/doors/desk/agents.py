@@ -12,6 +12,7 @@ from shared.settings.auth import is_loopback
 
 _NAME_CHARS: Final = 64
 NAME_HEADER: Final = "replyline-agent"
+_BY_PROXIES: Final = frozenset({"forwarded", "via", "x-real-ip", "x-client-ip", "true-client-ip", "cf-connecting-ip"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,28 +30,44 @@ async def agent_of(http: HttpRequests, request: Request, tenant: str) -> Agent:
     http.exchanges.check_memory()
     if http.exchanges.gate is None:
         _check_local(request)
-        name = _shown(request.headers.get(NAME_HEADER, "")) or "Agent"
+        name = _shown(_utf_8(request.headers.get(NAME_HEADER, ""))) or "Agent"
         return Agent(tenant, name, name)
     identity = await http.exchanges.identify(http.asker(request))
     if not identity.agent:
         raise _not_allowed("this token is not an agent's; make one with: replyline token --agent")
-    return Agent(identity.tenant, identity.subject, _shown(identity.name) or identity.subject)
+    name = _shown(identity.name) or _shown(identity.subject) or "Agent"
+    return Agent(identity.tenant, identity.subject, name)
 
 
 def _check_local(request: Request) -> None:
     """Raise `ProtocolError` unless a program or the desk's own page on this machine has sent the request. The host is
     compared too, since another site's page may give its own name this machine's address."""
     peer = request.client.host if request.client is not None else ""
-    host = urlsplit(f"//{request.headers.get('host', '')}")
-    is_forwarded = any(name in request.headers for name in ("x-forwarded-for", "forwarded"))
-    if not is_loopback(peer) or is_forwarded or not is_loopback(host.hostname or ""):
+    host = request.headers.get("host", "")
+    is_forwarded = any(name.startswith("x-forwarded") or name in _BY_PROXIES for name in request.headers)
+    if not is_loopback(peer) or is_forwarded or not is_loopback(_name_of(host)):
         raise _not_allowed(
             "without token checks the desk is open to this machine only; set REPLYLINE_AUTH__SECRET_FILE or "
             "REPLYLINE_AUTH__JWKS, and use a token with role: agent"
         )
     origins = request.headers.getlist("origin")
-    if any(urlsplit(origin).netloc != host.netloc for origin in origins):
+    if any(origin not in {f"http://{host}", f"https://{host}"} for origin in origins):
         raise _not_allowed("pages of this origin may not use the desk")
+
+
+def _name_of(host: str) -> str:
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def _utf_8(header: str) -> str:
+    """Return a header as its sender wrote it; servers read each byte as a character."""
+    try:
+        return header.encode("latin-1").decode()
+    except UnicodeError:
+        return header
 
 
 def _shown(name: str) -> str:

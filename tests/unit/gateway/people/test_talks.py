@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.people.talks import MAX_MESSAGES, Heard, Moved, Talks
+from gateway.people.talks import MAX_MESSAGES, MAX_TALK_CHARS, MAX_WAITING_SHOWN, Heard, Moved, Talks
 from shared.wire.messages import Erase, PeopleMove, PeopleRecord, PeopleSaid
 from shared.wire.session_key import SessionKey
 from shared.wire.topics import PEOPLE_MS
@@ -123,6 +123,36 @@ def test_memory_is_bounded_and_what_a_person_has_is_kept_longest() -> None:
     for number in range(MAX_MESSAGES + 9):
         read(said(f"m{number}", text="x"), talks=talks)
     assert len(talks.taken[SESSION].said) == len(talks.taken[SESSION].numbers) == MAX_MESSAGES
+
+
+def test_one_conversations_words_displace_no_other_that_a_person_has() -> None:
+    talks = Talks(max_chars=2 * MAX_TALK_CHARS)
+    read(move("taken", 1, "bert", session_id="t"), said("q", session_id="t"), *TAKEN, talks=talks)
+    for number in range(40):
+        read(said(f"m{number}", text="x" * (MAX_TALK_CHARS // 10)), talks=talks)
+    assert set(talks.taken) == {SESSION, SessionKey("shop", "t")}
+    mine = talks.taken[SESSION]
+    assert mine.num_chars == sum(len(each.text) for each in mine.said) <= MAX_TALK_CHARS
+    assert [each.message_id for each in mine.said] == list(mine.numbers) == [f"m{number}" for number in range(30, 40)]
+
+
+def test_a_list_shows_those_that_wait_longest_and_all_that_are_taken() -> None:
+    talks, _ = read(*(move("waiting", 1, session_id=f"w{number}") for number in range(MAX_WAITING_SHOWN + 3)), *TAKEN)
+    read(move("taken", 2, "anna", session_id="w0"), move("bot", 2, session_id="w1"), talks=talks)
+    shown = [talk.session.session_id for talk in talks.of_tenant("shop")]
+    assert shown == [*(f"w{number}" for number in range(2, MAX_WAITING_SHOWN + 2)), "w0", "s"]
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_a_request_written_before_its_erasures_record_counts_at_every_gateway(early: bool) -> None:
+    """Whether a gateway learns of the erasure by this log or earlier."""
+    talks, _ = read(*TAKEN, said("q"))
+    if early:
+        talks.forget(SESSION, 7, NOW)
+    read(move("waiting", 1, generation=7), Erase(tenant="shop", session_id="s", generation=7), talks=talks)
+    talk = talks.find(SESSION)
+    assert talk is not None
+    assert (talk.state, talk.epoch, talk.said, talks.taken) == ("waiting", 1, [], {})
 
 
 def test_what_the_log_no_longer_keeps_is_forgotten() -> None:

@@ -49,6 +49,11 @@ def test_an_answer_is_judged_by_its_promise_source_and_end() -> None:
     assert judged(source="faq", stood_in=True, lane=None, revision=None) == (False, True, False, None)
 
 
+def test_an_answer_that_ended_since_a_person_took_the_conversation_is_no_evidence() -> None:
+    assert ended(status="cancelled", reason="client") is not None
+    assert ended(status="cancelled", reason="person") is None
+
+
 @pytest.mark.parametrize("source", get_args(Source))
 def test_an_answer_that_claims_nothing_counts_as_unsure(source: Source) -> None:
     seen = ended(source=source)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from gateway.people.talks import Talk
+from gateway.serving import talking
 from shared.errors import ProtocolError
 from shared.process.clock import now_unix_ms
 from shared.wire.messages import (
@@ -23,6 +24,7 @@ from shared.wire.messages import (
     SessionStart,
 )
 from shared.wire.session_key import SessionKey
+from shared.wire.topics import PEOPLE_MS
 from tests.support.fakes.gateways import Edge, FakeConnection, delta, done, quiet
 from tests.support.fakes.people_log import PeopleTopic
 
@@ -374,7 +376,7 @@ async def test_of_what_was_moved_before_a_gateway_started_the_last_state_counts(
     await quiet()
     ends = [] if handed_back else [("cancelled", "person")]
     assert [(end.status, end.reason) for end in client.ends] == ends
-    assert heard(client) == ([] if handed_back else ["text of m", "taken"])
+    assert heard(client) == ["text of m", "bot" if handed_back else "taken"]
 
 
 async def test_a_person_who_leaves_a_customer_without_a_reply_loses_the_conversation(topic: PeopleTopic) -> None:
@@ -389,6 +391,94 @@ async def test_a_person_who_leaves_a_customer_without_a_reply_loses_the_conversa
     await quiet()
     assert talk.is_unanswered_since(talk.said[-1].unix_ms)
     assert not talk.is_unanswered_since(talk.said[-1].unix_ms - 1)
+
+
+async def test_what_a_client_was_sent_before_the_log_was_read_is_not_sent_again(topic: PeopleTopic) -> None:
+    first, edge = topic.gateway(), Edge()
+    await taken(first)
+    await says(first, "m")
+    topic.read(edge)
+    client = await customer(edge)
+    edge.serving.talking.log.loaded.clear()
+    edge.serving.talking.load()
+    await quiet()
+    assert heard(client) == ["text of m", "taken", "taken"]
+
+
+async def test_a_question_cut_by_the_taking_reaches_the_person_although_kafka_is_away_then(
+    topic: PeopleTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(talking, "_AGAIN_S", 0.0)
+    edge, desk = topic.gateway(), topic.gateway()
+    client = await customer(edge)
+    await client.say(asks("e"))
+    await quiet()
+    topic.held.add(0)
+    await taken(desk)
+    topic.held.clear()
+    topic.away = True
+    topic.read(edge)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert ([end.reason for end in client.ends], topic.said()) == (["person"], [])
+    topic.away = False
+    await quiet()
+    assert [said.text for said in topic.said()] == [asks("e").input]
+
+
+@pytest.mark.parametrize("of_customer", [True, False])
+async def test_a_message_with_the_id_of_another_is_refused_and_not_taken_for_it(
+    topic: PeopleTopic, of_customer: bool
+) -> None:
+    edge = topic.gateway()
+    client = await customer(edge)
+    await taken(edge)
+    await client.say(asks("e"))
+    await says(edge, "m")
+    used = topic.said()[0].message_id if of_customer else "m"
+    with pytest.raises(ProtocolError, match="another message has the id"):
+        await edge.serving.talking.say(SESSION, used, "anna", "another text")
+
+
+async def watched(edge: Edge, monkeypatch: pytest.MonkeyPatch, unix_ms: int) -> None:
+    """Let a gateway look after its conversations at that time."""
+    monkeypatch.setattr(talking, "_LOOK_S", 0.0)
+    monkeypatch.setattr(talking, "wire_unix_ms", lambda: unix_ms)
+    watching = asyncio.create_task(edge.serving.talking.watch())
+    await quiet()
+    watching.cancel()
+
+
+@pytest.mark.parametrize(("held_ms", "state"), [(PEOPLE_MS // 2 - 1, "taken"), (PEOPLE_MS // 2, "waiting")])
+async def test_no_person_has_a_conversation_for_so_long_that_the_log_forgets_the_taking(
+    topic: PeopleTopic, monkeypatch: pytest.MonkeyPatch, held_ms: int, state: str
+) -> None:
+    edge = topic.gateway()
+    talk = await taken(edge)
+    await says(edge, "m")
+    await watched(edge, monkeypatch, talk.since_unix_ms + held_ms)
+    assert talk.state == state
+
+
+async def test_words_are_forgotten_after_a_day_although_nobody_writes(
+    topic: PeopleTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edge = topic.gateway()
+    await taken(edge)
+    await says(edge, "m")
+    talk = await moved(edge, "bot")
+    await watched(edge, monkeypatch, talk.since_unix_ms + PEOPLE_MS)
+    assert "text of m" not in repr(edge.serving.talking.log.talks._talks)
+
+
+async def test_a_gateway_that_still_reads_the_log_takes_no_conversation_from_a_person(
+    topic: PeopleTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edge = topic.gateway()
+    talk = await taken(edge)
+    edge.serving.talking.log.loaded.clear()
+    await watched(edge, monkeypatch, talk.since_unix_ms + 3_600_000)
+    assert [move.to for move in topic.moves()] == ["waiting", "taken"]
 
 
 @pytest.mark.parametrize("order", range(24))

@@ -176,6 +176,31 @@ async def test_a_wrong_message_is_refused_in_one_line(desk: Desk, body: dict[str
     assert desk.topic.said() == []
 
 
+@pytest.mark.parametrize("to", ["taken", "bot", "resolved"])
+async def test_a_move_that_cannot_count_is_not_written(desk: Desk, to: str) -> None:
+    await desk.customer()
+    await desk.post("/move", to="resolved")
+    got = await desk.post("/move", to=to)
+    assert (got.status_code, got.json()["error"]["code"]) == (409, "lost_race")
+    assert len(desk.topic.records) == 2
+
+
+@pytest.mark.parametrize(
+    ("claims", "name"),
+    [({"name": "Anna\u202e\n"}, "Anna"), ({"name": 7}, "a b"), ({"name": "x" * 99}, "x" * 64)],
+)
+async def test_customers_see_a_name_of_printable_characters(desk: Desk, claims: dict[str, Any], name: str) -> None:
+    await desk.customer()
+    assert (await desk.post("/move", bearing("a\u2066 b", **claims), to="taken")).json()["name"] == name
+
+
+@pytest.mark.parametrize("role", [None, True, 1, "", "Agent", "agent ", "admin", ["agent"], {"agent": True}])
+async def test_a_role_of_another_type_or_name_is_none(desk: Desk, role: Any) -> None:
+    await desk.customer()
+    got = await desk.get("/chats", **bearing(role=role))
+    assert (got.status_code, got.json()["error"]["code"]) == (403, "not_an_agent")
+
+
 @pytest.mark.parametrize(
     "body", [{}, {"to": "away"}, {"to": "taken", "epoch": -1}, {"to": "taken", "session_id": "unknown"}]
 )
@@ -210,6 +235,14 @@ LOCAL = {"host": "127.0.0.1:8081"}
         ("127.0.0.1", {"origin": "https://evil.example"}, 403),
         ("127.0.0.1", {"origin": "null"}, 403),
         ("127.0.0.1", {"host": ""}, 403),
+        ("127.0.0.1", {"host": "["}, 403),
+        ("127.0.0.1", {"host": "a]b"}, 403),
+        ("127.0.0.1", {"host": "127.0.0.1.evil.example"}, 403),
+        ("127.0.0.1", {"origin": "http://["}, 403),
+        ("127.0.0.1", {"origin": "http://127.0.0.1:9999"}, 403),
+        ("127.0.0.1", {"x-real-ip": "192.0.2.7"}, 403),
+        ("127.0.0.1", {"x-forwarded-proto": "https"}, 403),
+        ("127.0.0.1", {"via": "1.1 proxy"}, 403),
     ],
 )
 async def test_without_token_checks_only_this_machine_reaches_the_desk(
@@ -232,3 +265,16 @@ async def test_the_pages_files_need_no_token_and_run_no_foreign_script(desk: Des
     assert (got.status_code, len(got.content) > 100) == (200, True)
     assert "script-src 'self'" in got.headers["content-security-policy"]
     assert (await desk.client.get(f"/../{file}x")).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("sent", "name"), [("安娜".encode(), "安娜"), ("Zoë".encode("latin-1"), "Zoë"), (b" \t", "Agent")]
+)
+async def test_without_token_checks_the_header_names_the_person_in_any_script(sent: bytes, name: str) -> None:
+    topic = PeopleTopic()
+    async with served(topic, topic.gateway(), checks=False) as client:
+        desk = Desk(topic, topic.readers[0], client, {})
+        await desk.customer()
+        headers = [(b"host", b"127.0.0.1:8081"), (b"replyline-agent", sent)]
+        got = await client.post("/move", json={"session_id": "s", "to": "taken"}, headers=headers)
+        assert got.json()["name"] == name
