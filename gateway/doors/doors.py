@@ -191,6 +191,7 @@ class Doors:
     async def leave(self) -> None:
         """Accept no new clients, and announce the shutdown to connected ones."""
         self._http.stop()
+        self.talking.log.leave()
         self._frontend.announce_shutdown()
         if self._grpc is not None:
             await self._grpc.drain()

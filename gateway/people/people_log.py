@@ -25,6 +25,7 @@ class PeopleLog:
     topics: TopicNames
     talks: Talks = field(default_factory=Talks)
     loaded: asyncio.Event = field(default_factory=asyncio.Event)
+    leaving: bool = False
     _news: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def publish(self, record: PeopleRecord) -> None:
@@ -87,10 +88,15 @@ class PeopleLog:
         news, self._news = self._news, asyncio.Event()
         news.set()
 
+    def leave(self) -> None:
+        """End each wait for news, since the gateway stops."""
+        self.leaving = True
+        self.applied()
+
     async def wait(self, condition: Callable[[], bool], within_s: float) -> None:
-        """Wait until records have made a condition true, at most for a while."""
+        """Wait until records have made a condition true, at most for a while, and not for a gateway that stops."""
         with suppress(TimeoutError):
-            await self.until(condition, within_s)
+            await self.until(lambda: self.leaving or condition(), within_s)
 
     async def until(self, condition: Callable[[], bool], within_s: float) -> None:
         """Wait until records have made a condition true. Raises `TimeoutError`."""

@@ -60,7 +60,7 @@ class Resuming:
         for each in erased:
             self._cancel_erased(connection, each, now)
         for each in ended:
-            self.answering.cancel(self._adopt(connection, each, now), "person")
+            self.talking.hand_over(self._adopt(connection, each, now))
         if session.talk is not None:
             self.connections.join_session(connection)
             self.talking.reopen(connection)

@@ -18,6 +18,7 @@ from gateway.people.talks import Heard, Message, Moved, Talk
 from gateway.request import endings
 from gateway.request.entry import Entry
 from gateway.request.inflight import InflightTable
+from gateway.request.resumption import learn_question
 from gateway.serving.answering import Answering
 from gateway.session.connection import Connection, Connections, write
 from shared.conversation.history import History
@@ -38,7 +39,7 @@ log = get_logger()
 _LOAD_WITHIN_S: Final = 3.0
 _LOOK_S: Final = 5.0
 _LONGEST_MS: Final = PEOPLE_MS // 2
-"""A person has a conversation for so long at most, since the log forgets the taking after a day."""
+"""The longest time that a person has a conversation, since the log forgets the taking after a day."""
 _AGAIN_S: Final = 1.0
 _TRIES: Final = 60
 _EPOCH: Final = "people"
@@ -97,15 +98,21 @@ class Talking:
     def _end_answers(self, session: SessionKey) -> None:
         """End the open answers. Their questions go to the person, once, although several gateways may have them."""
         for entry in self.inflight.open_of(session):
-            self.answering.cancel(entry, "person")
-            if entry.input:
-                self.beside.start(self._publish_question(entry, session))
+            self.hand_over(entry)
 
-    async def _publish_question(self, entry: Entry, session: SessionKey) -> None:
-        """Publish the question of an answer that was ended, until Kafka has it."""
-        for _ in range(_TRIES):
+    def hand_over(self, entry: Entry) -> None:
+        """End an open answer; its question goes to the person."""
+        self.answering.cancel(entry, "person")
+        self.beside.start(self._publish_question(entry))
+
+    async def _publish_question(self, entry: Entry) -> None:
+        """Publish the question of an answer that was ended, until Kafka has it. That of an adopted answer is read
+        first."""
+        if not entry.input:
+            learn_question(entry, await self.answering.recall.question(entry, now_unix_ms()))
+        for _ in range(_TRIES if entry.input else 0):
             with suppress(ProtocolError):
-                await self._say(entry, session)
+                await self._say(entry, entry.request.session)
                 return
             await asyncio.sleep(_AGAIN_S)
 
@@ -261,7 +268,7 @@ def _state(talk: Talk) -> PersonState:
 
 
 def _next(connection: Connection, message: Message) -> PersonMessage:
-    """Return a message to be sent, which the client has from now on."""
+    """Return a message to be sent to a client, and note that the client has it."""
     connection.session.talk = message.n
     return PersonMessage(
         message_id=message.message_id, n=message.n, name=message.name, text=message.text, at=message.unix_ms

@@ -95,7 +95,7 @@ class Desk extends HTMLElement {
   /** @param {string} path @param {object} [body] @returns {Promise<any>} */
   async #ask(path, body) {
     /** @type {Record<string, string>} */
-    const headers = { "Replyline-Agent": encodeURI(this.#name) === this.#name ? this.#name : "Agent" };
+    const headers = { "Replyline-Agent": String.fromCharCode(...new TextEncoder().encode(this.#name)) };
     if (this.#token) headers.Authorization = `Bearer ${this.#token}`;
     if (body) headers["Content-Type"] = "application/json";
     const response = await fetch(`/desk/${path}`, { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body) });

@@ -426,6 +426,24 @@ async def test_a_question_cut_by_the_taking_reaches_the_person_although_kafka_is
     assert [said.text for said in topic.said()] == [asks("e").input]
 
 
+async def test_a_question_whose_gateway_died_in_mid_answer_reaches_the_person(topic: PeopleTopic) -> None:
+    edge, desk = topic.gateway(), topic.gateway()
+    client = await customer(edge)
+    await client.say(asks("e"))
+    await quiet()
+    [asked] = edge.asked
+    edge.receive_replies([delta(asked.id, "You can ")])
+    await quiet()
+    topic.held.add(0)
+    client.lose()
+    await taken(desk)
+    other = topic.gateway()
+    other.questions.stands = asked.input
+    again = await customer(other, resume=Resume(cursor=client.cursor))
+    assert [end.reason for end in again.ends] == ["person"]
+    assert [(said.message_id, said.text) for said in topic.said()] == [(asked.id, asked.input)]
+
+
 @pytest.mark.parametrize("of_customer", [True, False])
 async def test_a_message_with_the_id_of_another_is_refused_and_not_taken_for_it(
     topic: PeopleTopic, of_customer: bool

@@ -98,6 +98,14 @@ async def test_the_list_is_sent_as_soon_as_it_changes(desk: Desk) -> None:
     assert [chat["session_id"] for chat in (await asking).json()["chats"]] == ["s"]
 
 
+async def test_a_gateway_that_stops_does_not_wait_for_a_change_of_the_list(desk: Desk) -> None:
+    asking = asyncio.create_task(desk.get("/chats?after=0"))
+    await quiet()
+    assert not asking.done()
+    desk.edge.serving.talking.log.leave()
+    assert (await asking).json() == {"next": 0, "chats": []}
+
+
 async def test_a_conversation_that_another_person_has_is_refused_by_name(desk: Desk) -> None:
     await desk.customer()
     await desk.post("/move", to="taken", epoch=1)
