@@ -46,7 +46,7 @@ class Resuming:
         began is read from the log first."""
         session, resume = connection.session, opening.resume
         if opening.returns and session.talk is not None:
-            await self.talking.until_loaded()
+            await self.talking.until_read(session.talk)
         generation = (await self.erasing.generation_of(session.key, now)).number if resume is not None else 0
         seal = self.key.seal(session.key)
         points = self._resumable(seal, resume, wire_unix_ms()) if resume is not None else None

@@ -137,10 +137,11 @@ class Talking:
 
     # --- a client returns
 
-    async def until_loaded(self) -> None:
-        """Wait, for a while, until it is known which conversations people have."""
-        if not self.log.loaded.is_set():
-            await self.log.wait(self.log.loaded.is_set, _LOAD_WITHIN_S)
+    async def until_read(self, talk: int) -> None:
+        """Wait, for a while, until it is known which conversations people have, and this gateway has read as far as the
+        one that the client comes from."""
+        log = self.log
+        await log.wait(lambda: log.loaded.is_set() and log.talks.position >= talk, _LOAD_WITHIN_S)
 
     def reopen(self, connection: Connection) -> None:
         """Send a client who answers in its conversation, and the person's messages that it lacks."""

@@ -405,6 +405,24 @@ async def test_what_a_client_was_sent_before_the_log_was_read_is_not_sent_again(
     assert heard(client) == ["text of m", "taken", "taken"]
 
 
+async def test_a_gateway_that_reads_later_than_the_last_one_sends_nothing_again(topic: PeopleTopic) -> None:
+    edge, other = topic.gateway(), topic.gateway()
+    client = await customer(edge)
+    await taken(edge)
+    await says(edge, "a")
+    topic.held.add(1)
+    has = await says(edge, "b")
+    client.lose()
+    again = other.connect()
+    opening = asyncio.create_task(again.say(SessionStart(session_id="s", talk=has)))
+    await quiet()
+    assert not opening.done()
+    topic.held.clear()
+    topic.read(other)
+    await opening
+    assert heard(again) == ["taken"]
+
+
 async def test_a_question_cut_by_the_taking_reaches_the_person_although_kafka_is_away_then(
     topic: PeopleTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
