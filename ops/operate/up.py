@@ -44,7 +44,8 @@ _MARGIN_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Addresses:
-    """The system's addresses. `host` and `port` are for customers; `redis` includes the password."""
+    """The system's addresses. `host` and `port` are for customers; `redis` includes the password; `desk` is None if no
+    conversation is handed to people."""
 
     host: str
     port: int
@@ -54,6 +55,7 @@ class Addresses:
     ws: str
     openai: str
     ai_sdk: str
+    desk: str | None = None
     grpc: str
     kafka: str
     redis: str
@@ -192,6 +194,7 @@ class EmbeddedSystem:
             ws=f"ws://{host_port(host, ports.gateway)}/ws",
             openai=f"{http}/v1",
             ai_sdk=f"{http}/ai-sdk/chat",
+            desk=f"{http}/desk" if self._settings.handoff.enabled else None,
             grpc=host_port(host, ports.grpc),
             kafka=kafka,
             redis=redis,
@@ -332,6 +335,7 @@ def _log_ready(addresses: Addresses, engine: str, env: str | None) -> None:
         ws=addresses.ws,
         openai=addresses.openai,
         ai_sdk=addresses.ai_sdk,
+        **({} if addresses.desk is None else {"desk": addresses.desk}),
         grpc=addresses.grpc,
         kafka=addresses.kafka,
         redis=without_password(addresses.redis),
@@ -344,8 +348,9 @@ def _for_a_person(addresses: Addresses, engine: str, log: Path | None) -> str:
     """Return where the page is, what to type next, and how it ends."""
     command = Path(sys.argv[0])
     here = command.relative_to(Path.cwd()) if command.is_relative_to(Path.cwd()) else command
+    desk = "" if addresses.desk is None else f"\nThe desk where people answer:  {addresses.desk}"
     return f"""
-The shop's page with the chat:  {addresses.page}
+The shop's page with the chat:  {addresses.page}{desk}
 
 Or ask in another terminal, from this folder:
     {here} ask "How long do refunds take?"

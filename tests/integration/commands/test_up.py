@@ -164,6 +164,16 @@ async def asked_for_a_person(ws: str) -> str:
     return name
 
 
+async def test_the_desk_is_where_the_demo_says(ready: dict[str, Any]) -> None:
+    status, page = await asyncio.to_thread(_page, ready["desk"])
+    assert (status, "<title>" in page) == (200, True)
+
+
+def _page(url: str) -> tuple[int, str]:
+    with open_page(url, timeout_s=10) as page:
+        return page.status, page.read().decode()
+
+
 async def test_a_shell_uses_the_demo_by_its_file(ready: dict[str, Any]) -> None:
     """Only its owner can read it. With it hand-offs are followed, and the demo is asked."""
     assert ready["env"] == f".run/demo-{port_of(ready)}.env"
