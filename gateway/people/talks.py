@@ -23,6 +23,8 @@ MAX_MESSAGES: Final = 2_000
 MAX_TALK_CHARS: Final = 400_000
 MAX_WAITING_SHOWN: Final = 200
 _LAST_TURNS: Final = 20
+TURN_CHARS: Final = 4_000
+"""So many of the last characters a turn keeps of each side: workers compare the facts of later answers with them."""
 _NEXT: Final[dict[TalkState, frozenset[TalkState]]] = {
     "bot": frozenset({"waiting"}),
     "resolved": frozenset({"waiting"}),
@@ -275,8 +277,8 @@ def _turn(talk: Talk, asked: list[Message], answered: list[Message]) -> Turn:
     first = (asked + answered)[0]
     return Turn(
         request_id=f"person_{answered[-1].n}",
-        user="\n".join(each.text for each in asked),
-        output_text="\n".join(each.text for each in answered),
+        user="\n".join(each.text for each in asked)[-TURN_CHARS:],
+        output_text="\n".join(each.text for each in answered)[-TURN_CHARS:],
         source="handoff",
         usage=Usage(),
         timings=Timings(total_ms=0.0),
