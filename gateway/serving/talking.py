@@ -5,6 +5,7 @@ of the model or the FAQ follows it. A question is then published as the customer
 """
 
 import asyncio
+import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -59,12 +60,14 @@ class Talking:
     history: History
     beside: Tasks
     _locks: KeyedLocks = field(default_factory=KeyedLocks, init=False)
+    _ahead_ms: float = field(default=math.inf, init=False)  # of the log's clock, at most
 
     # --- the log
 
     def apply(self, record: PeopleRecord, at: Record) -> None:
         """Apply a record of the log."""
         unix_ms = at.arrived_unix_ms or int(wire_unix_ms())
+        self._ahead_ms = min(self._ahead_ms, wire_unix_ms() - unix_ms)
         changed = self.log.talks.apply(record, at.offset, unix_ms)
         self.log.applied()
         if isinstance(changed, Moved):
@@ -231,8 +234,9 @@ class Talking:
         """Let a conversation wait again if the person who has it leaves the customer without a reply for long."""
         while True:
             await asyncio.sleep(_LOOK_S)
-            now, talks = wire_unix_ms(), self.log.talks
-            talks.drop_old(now)
+            talks = self.log.talks
+            talks.drop_old(wire_unix_ms())
+            now = wire_unix_ms() - self._ahead_ms  # by the clock that the moves have
             latest = now - self.people.settings.silent_s * 1_000
             taken = list(talks.taken.values()) if self.log.loaded.is_set() else []  # else a reply may not be read yet
             for talk in taken:

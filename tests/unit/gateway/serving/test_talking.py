@@ -476,10 +476,11 @@ async def test_a_message_with_the_id_of_another_is_refused_and_not_taken_for_it(
         await edge.serving.talking.say(SESSION, used, "anna", "another text")
 
 
-async def watched(edge: Edge, monkeypatch: pytest.MonkeyPatch, unix_ms: int) -> None:
+async def watched(edge: Edge, monkeypatch: pytest.MonkeyPatch, unix_ms: int, ahead_ms: float = 0.0) -> None:
     """Let a gateway look after its conversations at that time."""
     monkeypatch.setattr(talking, "_LOOK_S", 0.0)
     monkeypatch.setattr(talking, "wire_unix_ms", lambda: unix_ms)
+    edge.serving.talking._ahead_ms = ahead_ms
     watching = asyncio.create_task(edge.serving.talking.watch())
     await quiet()
     watching.cancel()
@@ -493,6 +494,20 @@ async def test_no_person_has_a_conversation_for_so_long_that_the_log_forgets_the
     talk = await taken(edge)
     await says(edge, "m")
     await watched(edge, monkeypatch, talk.since_unix_ms + held_ms)
+    assert talk.state == state
+
+
+@pytest.mark.parametrize(("silent_ms", "state"), [(599_000, "taken"), (600_000, "waiting")])
+@pytest.mark.parametrize("ahead_ms", [-660_000, 0, 660_000])
+async def test_a_gateway_whose_clock_is_wrong_takes_no_conversation_early_or_late(
+    topic: PeopleTopic, monkeypatch: pytest.MonkeyPatch, ahead_ms: int, silent_ms: int, state: str
+) -> None:
+    edge = topic.gateway()
+    monkeypatch.setattr(talking, "wire_unix_ms", lambda: topic.records[-1].arrived_unix_ms + ahead_ms)
+    talk = await taken(edge)
+    measured = edge.serving.talking._ahead_ms
+    assert measured == ahead_ms
+    await watched(edge, monkeypatch, talk.since_unix_ms + ahead_ms + silent_ms, measured)
     assert talk.state == state
 
 
