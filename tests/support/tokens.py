@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import json
+import os
 import time
 from base64 import urlsafe_b64encode
 from typing import Any
@@ -71,7 +72,9 @@ def token(algorithm: Algorithm = "HS256", *, headers: dict[str, Any] | None = No
 
 
 def bearer_of(subject: str, **claims: Any) -> dict[str, str]:
-    """Return the header of a token that is valid for a minute."""
+    """Return the header of a token that is valid for a minute: make it in the test, which may run long after the
+    tests are collected."""
+    assert "exp" in claims or "PYTEST_CURRENT_TEST" in os.environ, "the token would have expired when the test runs"
     return {"authorization": f"Bearer {token(sub=subject, **{'exp': time.time() + 60} | claims)}"}
 
 
