@@ -44,8 +44,8 @@ _MARGIN_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Addresses:
-    """The system's addresses. `host` and `port` are for customers; `redis` includes the password; `desk` is None if no
-    conversation is handed to people."""
+    """The system's addresses. `host` and `port` are for customers; `redis` includes the password; `desk` is set if
+    conversations are handed to people."""
 
     host: str
     port: int

@@ -1,4 +1,4 @@
-"""A value that a slow Redis returns late is not taken for an absent one: a hand-off would be opened twice."""
+"""A value that a slow Redis returns late does not count as missing: a hand-off would be opened twice."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -20,7 +20,7 @@ from tests.unit.ops.lifecycle.rollout.test_interleavings import NEW, OLD
 
 @dataclass
 class Log:
-    """The topic, and one operator's view of it, which is read anew at `catch_up` and after each write."""
+    """The topic, and one operator's view of it, which is read again at `catch_up` and after each write."""
 
     topic: list[Entry]
     registry: Registry = field(default_factory=Registry)
