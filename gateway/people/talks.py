@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from shared.conversation.erasures import Erasures
-from shared.conversation.turn import Turn
+from shared.conversation.turn import BY_PERSON, Turn
 from shared.wire.messages import Erase, Language, PeopleMove, PeopleRecord, PeopleSaid, TalkState
 from shared.wire.outcome import Timings, Usage
 from shared.wire.session_key import SessionKey
@@ -276,7 +276,7 @@ def _new_turns(talk: Talk) -> tuple[Turn, ...]:
 def _turn(talk: Talk, asked: list[Message], answered: list[Message]) -> Turn:
     first = (asked + answered)[0]
     return Turn(
-        request_id=f"person_{answered[-1].n}",
+        request_id=f"{BY_PERSON}{answered[-1].n}",
         user="\n".join(each.text for each in asked)[-TURN_CHARS:],
         output_text="\n".join(each.text for each in answered)[-TURN_CHARS:],
         source="handoff",

@@ -7,6 +7,8 @@ from msgspec import Meta
 
 from shared.wire.outcome import Origin, Outcome, Reason, Status, Timings, Usage
 
+BY_PERSON: Final = "person_"  # such a turn's `request_id` begins with it
+
 
 class Turn(Outcome, frozen=True, kw_only=True):
     """One question, its answer's outcome, and how both were written into a prompt, so that later prompts repeat them
@@ -42,6 +44,11 @@ class Turn(Outcome, frozen=True, kw_only=True):
     def ended_unix_ms(self) -> float | None:
         """Return when the answer ended; None if unknown."""
         return None if self.timings.total_ms is None else self.asked_unix_ms + self.timings.total_ms
+
+    @property
+    def by_person(self) -> bool:
+        """Whether a person wrote the answer, and not the assistant."""
+        return self.request_id.startswith(BY_PERSON)
 
 
 encode_turn: Final = msgspec.msgpack.Encoder().encode

@@ -148,6 +148,8 @@ class FaqIndex:
         if ranking is None or k <= 0:
             return Found()
         text = self._searched(text, language)
+        # "I want to talk to a person" is no topic to lean on.
+        previous = [turn for turn in previous if turn.source != "handoff" or turn.by_person]
         question, reading = self._question(ranking, text), self._readings[language]
         alone = reading.asked(text, question.weights)
         borne = self._borne(alone, previous, language)

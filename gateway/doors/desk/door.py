@@ -146,7 +146,7 @@ class DeskDoor:
             )
         except TurnsMissing as missing:
             turns = missing.found
-        by_bot = [_turn(turn) for turn in turns if not turn.request_id.startswith("person_")]
+        by_bot = [_turn(turn) for turn in turns if not turn.by_person]
         return _json(Whole(chat=_shown(talk, agent), turns=by_bot, said=list(talk.said)))
 
     async def _moved(self, request: Request) -> Answer:

@@ -81,6 +81,16 @@ def test_a_question_that_refers_back_is_answered_by_the_entry_before_if_that_may
     assert FaqIndex(BIKES).search(question, previous=[turn])[0].entry.id == wanted
 
 
+@pytest.mark.parametrize(("name", "is_topic"), [("resp_1", False), ("person_7", True)])
+def test_a_question_leans_on_no_wish_for_a_person_but_on_a_persons_words(name: str, is_topic: bool) -> None:
+    topic = Turn(request_id="1", user="Do you deliver bikes?", output_text="…", source="faq")
+    asked = "How do I get my savings?" if is_topic else "I want to talk to a person"
+    turn = Turn(request_id=name, user=asked, output_text="…", source="handoff")
+    found = FaqIndex(BIKES).search("and to Sweden?", previous=[topic, turn])
+    without = FaqIndex(BIKES).search("and to Sweden?", previous=[topic])
+    assert ([hit.score for hit in found] == [hit.score for hit in without]) is not is_topic
+
+
 def test_a_follow_up_alone_finds_another_entry() -> None:
     """So the previous turn led to the entry."""
     assert "product-care-ax-3391-b" not in found("why?")
