@@ -35,6 +35,7 @@ MAX_TEXT_CHARS: Final = 8_000
 _POLL_S: Final = 25.0
 _TURNS: Final = 50
 _FOREVER_MS: Final = float("inf")
+_MOST_DIGITS: Final = 15  # of a number of the list
 _PAGES: Final = {
     "/desk.css": ("desk.css", "text/css"),
     **{f"/{name}": (name, "text/javascript") for name in ("desk.js", "chat-dom.js", "replyline-browser.js")},
@@ -125,7 +126,7 @@ class DeskDoor:
         """Return the tenant's open conversations, once there is a change after the number `after`."""
         agent = await self._agent(request)
         asked = request.query_params.get("after", "")
-        if asked and not (asked.isascii() and asked.isdigit() and len(asked) < 16):  # noqa: PLR2004
+        if asked and not (asked.isascii() and asked.isdigit() and len(asked) <= _MOST_DIGITS):
             raise ProtocolError(
                 "invalid_field", "after is the number that an earlier answer gave as next", param="after"
             )
